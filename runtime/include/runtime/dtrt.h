@@ -1,0 +1,153 @@
+/* dtrt.h: everything an emitted program sees. A program is one static table (dtrt_Program) and three
+   functions; dtrt_main does the rest: the command line, starting a process per device, data, collectives,
+   saving. Layouts are in digits of the rank, so the runtime knows no axes:
+   digit = (rank / stride) % size. */
+#ifndef DTRT_H
+#define DTRT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { DTRT_ABI = 1, DTRT_MAX_RANK = 8, DTRT_MAX_PARTS = 8 };
+
+typedef enum { DTRT_F32, DTRT_BF16, DTRT_F16, DTRT_F64, DTRT_I32, DTRT_I64, DTRT_BOOL } dtrt_dtype;
+
+typedef struct {
+  int32_t stride, size;
+} dtrt_Digit;
+
+/* One dim of `size` elements in chunks of `chunk`: the rank whose digits (major to minor) make the number c
+   holds elements [min(c * chunk, size), min((c + 1) * chunk, size)). Local buffers are row-major with `chunk`
+   elements along each dim, however short the last ranks' extents are. */
+typedef struct {
+  int64_t size, chunk;
+  int n;
+  dtrt_Digit digit[DTRT_MAX_PARTS];
+} dtrt_Dim;
+
+typedef enum { DTRT_SUM = 1, DTRT_MAX, DTRT_MIN, DTRT_PROD } dtrt_reduce;
+
+typedef struct {
+  dtrt_dtype dtype;
+  int rank;
+  dtrt_Dim dim[DTRT_MAX_RANK];
+  int npending; /* digits over which the value is still a pending reduction */
+  dtrt_reduce reduce;
+  dtrt_Digit pending[DTRT_MAX_PARTS];
+} dtrt_Layout;
+
+typedef enum { DTRT_PARAM, DTRT_STATE, DTRT_INPUT } dtrt_leaf_kind;
+typedef enum { DTRT_ZEROS, DTRT_ONES, DTRT_NORMAL, DTRT_UNIFORM, DTRT_CONST } dtrt_init;
+typedef enum { DTRT_NEXT_TOKEN, DTRT_TABLE } dtrt_source;
+
+/* A tensor that exists before the step. `offset` is its place in every rank's arena. */
+typedef struct {
+  dtrt_leaf_kind kind;
+  const char *name; /* "layer.wq", "adamw.m.wte", "step" (i64 scalar), "tok" */
+  dtrt_Layout layout;
+  int64_t offset;
+  dtrt_init init; /* param: drawn by dtrt_random from (seed, name, global element index) */
+  double a, b;
+  dtrt_source source; /* input */
+  const char *file;
+  bool shuffle;
+  int part;      /* next_token: 0 the tokens, 1 the same shifted by one */
+  int64_t limit; /* input: every value must be in [0, limit); 0: any */
+  const char *limit_dim;
+  int line; /* of the .dt file */
+} dtrt_Leaf;
+
+typedef struct {
+  const char *name; /* "optimizer.lr" */
+  double value;
+} dtrt_Setting;
+
+/* One collective of the program; nbuf buffers (> 1 when combined) change from layout `from` to `to`. The
+   group: all ranks that differ only in `over`. */
+typedef struct {
+  const char *kind; /* "all_reduce", "all_gather", ... */
+  const char *axes; /* for messages: "model" */
+  const char *file; /* the .dt line */
+  int line;
+  int nbuf;
+  const dtrt_Layout *from, *to; /* [nbuf] */
+  int nover;
+  dtrt_Digit over[DTRT_MAX_PARTS];
+} dtrt_Collective;
+
+typedef struct dtrt_Comm dtrt_Comm; /* the runtime's own */
+typedef struct {
+  int rank, nranks;
+  int64_t step;
+  char *arena;           /* of this rank; the leaves and all buffers */
+  char *workspace;       /* scratch of this rank, workspace_bytes */
+  const double *setting; /* in the order of dtrt_Program.setting */
+  uint64_t seed;
+  bool checking; /* the loss was not finite: look at every tensor */
+  dtrt_Comm *comm;
+} dtrt_Context;
+
+typedef enum { DTRT_TAP_LOSS, DTRT_TAP_METRIC, DTRT_TAP_OUTPUT, DTRT_TAP_GRAD, DTRT_TAP_GRAD_NORM, DTRT_TAP_LR } dtrt_tap_kind;
+typedef struct {
+  dtrt_tap_kind kind;
+  const char *name;
+  dtrt_Layout layout;
+} dtrt_Tap;
+
+typedef struct {
+  int abi;
+  const char *source; /* "charlm.dt" */
+  const char *version;
+  int naxes;
+  const char *axis[8];
+  int64_t axis_size[8];
+  int nranks;
+  int64_t arena_bytes, workspace_bytes; /* per rank */
+  int nleaves;
+  const dtrt_Leaf *leaf;
+  int nsettings;
+  const dtrt_Setting *setting;
+  int ncollectives;
+  const dtrt_Collective *collective;
+  int ntaps;
+  const dtrt_Tap *tap;
+  int64_t steps;
+  int64_t tokens; /* per step, over all ranks: what tokens/s counts (elements of the first input) */
+  int64_t parameters;
+  uint64_t plan_bytes; /* received per step by the rank that receives most, as planned */
+  bool trains;         /* has a train block; false: outputs only */
+  void (*forward)(dtrt_Context *), (*backward)(dtrt_Context *), (*update)(dtrt_Context *); /* NULL where empty */
+} dtrt_Program;
+
+/* The whole of main(). Returns the exit code: 0 done, 1 an error in data, files or numbers, 2 usage,
+   70 a fault of ours, 75 interrupted and saved. */
+int dtrt_main(const dtrt_Program *p, int argc, char **argv);
+
+/* ---- what emitted functions call ---------------------------------------------------------------------- */
+
+/* Runs collective `id` (index into dtrt_Program.collective) on the buffers, which lie in the arena or the
+   workspace at the same offset on every rank. src[i] may equal dst[i] where the layouts have equal chunks.
+   Blocks until this rank's results are there and its sources may be overwritten. */
+void dtrt_collective(dtrt_Context *cx, int id, const void *const *src, void *const *dst);
+
+/* Shows a value: the loss (checked for being finite), metrics, gradients (for --dump-grads), outputs. */
+void dtrt_tap(dtrt_Context *cx, int id, const void *value);
+
+/* This rank's part [*lo, *lo + *n) of a dim. */
+void dtrt_range(const dtrt_Context *cx, const dtrt_Dim *d, int64_t *lo, int64_t *n);
+
+/* With cx->checking: ends the run when one of n elements is not finite, naming tensor and line. */
+void dtrt_check_f32(dtrt_Context *cx, const float *x, int64_t n, const char *tensor, int line);
+
+/* A read by value left its dim: ends the run, naming the value and the line (exit 1). */
+_Noreturn void dtrt_out_of_range(dtrt_Context *cx, int64_t value, int64_t limit, const char *tensor, int line);
+
+/* C = alpha * op(A) op(B) + beta * C, row-major f32; op is transposition where ta or tb. Leading dimensions in
+   elements. The batched form runs `batch` of them at distances sa, sb, sc. */
+void dtrt_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
+               int64_t ldb, float beta, float *c, int64_t ldc);
+void dtrt_gemm_batch(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+                     int64_t sa, const float *b, int64_t ldb, int64_t sb, float beta, float *c, int64_t ldc, int64_t sc);
+
+#endif
