@@ -203,7 +203,16 @@ typedef struct Op {
   Expr *body;
   IExpr **into; /* scatter_add: where body is added, one per result dim (ATOM_VALUE for dims by value) */
   bool reverse; /* scan, repeat */
-  int nkey;     /* attention: the first nkey reduced indices are keys, the rest are contracted */
+  int along;    /* scan: the result index that it runs along (the space has no reduced index) */
+  /* ATTENTION: the space's result indices are those of out[0]; the first nkey reduced indices are keys, the
+     rest are contracted; body is the score; read[] holds the EX_READs q, k, v. out[1], lse, has the result
+     indices that q, k or the score use (attention_rows).
+     ATTENTION_GRAD: the same space and body; read[] goes on with a, lse and the gradient of a. Results: the
+     gradients of the operands read as q, k, v, then of the operands wrt[0..nwrt) that the score reads. Each
+     has its operand's shape and is zeros plus the contributions of all points of the space, added where
+     that operand is read. */
+  int nkey, nwrt, *wrt;
+  Expr *read[6];
 
   /* LEAF, RANDOM, TAP */
   const char *name; /* "layer.wq", "adamw.m.wte", "optimizer.lr"; RANDOM: the site's call path */
@@ -290,6 +299,7 @@ typedef struct {
   Train train;
   Buffer *buffers; /* STAGE_SCHEDULED: per value; offset -1: not in the arena */
   int64_t arena_bytes, workspace_bytes;
+  struct NameTable *names; /* ir.c: which names are taken */
 } Module;
 
 /* What every pass is given besides the module. */
@@ -316,6 +326,9 @@ void ir_sync_space(Module *m, Op *op); /* result dims' splits -> Space.idx[0..no
 void ir_dead_code(Module *m);         /* removes ops whose results nobody needs (through regions: unused carried,
                                          invariant, stacked and saved entries go too) */
 Module *ir_clone(const Module *m, Arena *a);
+void ir_rename(Module *m, ValueId v, const char *name); /* a name that is taken gets a suffix */
+int attention_rows(const Op *op, int *index);           /* which result indices lse's dims are; returns its rank */
+int op_reads(const Op *op); /* how many of op->read are used: 3 for attention, 6 for its gradient, else 0 */
 OpClass op_class(OpKind k);
 const char *op_text(OpKind k);
 bool op_is_collective(OpKind k); /* LAYOUT, other than reshard and slice */
@@ -330,6 +343,8 @@ IExpr *ix_scale(Arena *a, const IExpr *x, int64_t k);
 IExpr *ix_div(Arena *a, const IExpr *x, int64_t k);
 IExpr *ix_mod(Arena *a, const IExpr *x, int64_t k);
 IExpr *ix_value(Arena *a, int operand, int n, IExpr **at);
+/* All of ix_* keep the normal form and saturate at +-2^62, which no dim reaches. */
+IExpr *ix_narrow(Arena *a, const IExpr *x, const Space *s); /* j // 4 is 0 and j % 4 is j where j is in [0, 4) */
 bool ix_equal(const IExpr *x, const IExpr *y);
 int ix_single(const IExpr *x);          /* the index that x is, exactly (coef 1, c 0), or -1 */
 bool ix_uses(const IExpr *x, int index);
@@ -359,6 +374,9 @@ const char *ir_print_split(const Module *m, const Split *s, Arena *a); /* "data"
 Module *ir_parse(Arena *a, Diags *d, int file);        /* NULL after errors (codes E09xx) */
 
 /* ---- laws: verify.c --------------------------------------------------------------------------------------- */
+/* Is the body a linear function of the operands that are pending[operand]: sums of them, each times something
+   complete? The law under which a pending sum may pass a nest. A body that reads none of them is not linear. */
+bool ex_linear_in(const Expr *body, const bool *pending);
 /* Checks the laws of m->stage and of those before it; on a violation prints the op and the law and exits 70
    (`pass` names who broke it), or, with `why`, returns false and the text. */
 bool ir_verify(const Module *m, const char *pass, const char **why);
