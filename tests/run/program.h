@@ -1,0 +1,48 @@
+/* program.h: for tests that compile a .dt file and train: run dtc and the program it makes, read what they leave. */
+#ifndef DTC_TEST_PROGRAM_H
+#define DTC_TEST_PROGRAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* A fresh folder below /tmp, removed when the test program ends. */
+const char *work_folder(void);
+/* A path in the work folder; the result lives until the program ends. */
+const char *work_path(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* A path in the source tree's tests/. */
+const char *tests_path(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Runs a program (argv ends with NULL) in folder `cwd`; its output goes to *output (both streams) unless NULL.
+   Returns the exit code, or 128 + signal. */
+int run_program(const char *cwd, const char *const *argv, char **output);
+pid_t start_program(const char *cwd, const char *const *argv, const char *output_file);
+#define RUN(cwd, output, ...) run_program(cwd, (const char *const[]){__VA_ARGS__, NULL}, output)
+/* dtc FILE -o OUT MORE...: fails the test and returns false when dtc does. */
+bool compile(const char *dt, const char *out, const char *const *more);
+#define COMPILE(dt, out, ...) compile(dt, out, (const char *const[]){__VA_ARGS__ __VA_OPT__(, ) NULL})
+
+typedef struct {
+  int steps;
+  double *loss, *grad_norm, *lr;
+} TrainLog;
+bool read_log(const char *path, TrainLog *log);
+
+typedef struct {
+  char *name;
+  int rank;
+  int64_t dim[8], elements;
+  double *at;
+} NamedTensor;
+typedef struct {
+  int n;
+  NamedTensor *tensor;
+} TensorFile;
+bool read_tensors(const char *path, TensorFile *file); /* F32, F64, I32, I64 */
+const NamedTensor *find_tensor(const TensorFile *file, const char *name);
+
+char *read_text(const char *path);
+bool write_text(const char *path, const char *text);
+
+#endif
