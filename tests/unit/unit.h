@@ -1,4 +1,4 @@
-/* unit.h: a C unit test is a function in tests/unit/*.c; tests/tests.cc hands all of them to GoogleTest.
+/* unit.h: a C unit test is a function in tests/unit; tests/tests.cc hands all of them to GoogleTest.
 
      UNIT(split_of_ten_over_four_is_three_three_three_one) { CHECK(split_capacity(&s, 10) == 3); }      */
 #ifndef DTC_UNIT_H
