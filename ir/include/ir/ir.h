@@ -360,6 +360,7 @@ Expr *ex_1(Arena *a, ExprOp op, Expr *x);
 Expr *ex_2(Arena *a, ExprOp op, Expr *x, Expr *y); /* dtype of x, or bool for comparisons */
 Expr *ex_where(Arena *a, Expr *c, Expr *x, Expr *y);
 Expr *ex_cast(Arena *a, DType d, Expr *x); /* x itself if it has that type */
+bool ex_uses(const Expr *x, int index); /* in an EX_INDEX or where something is read */
 bool ex_equal(const Expr *x, const Expr *y);
 bool ex_is_lit(const Expr *x, double v);
 Expr *ex_simplify(Arena *a, Expr *x);
@@ -384,6 +385,18 @@ bool ir_verify(const Module *m, const char *pass, const char **why);
 /* ---- gradient and optimizer: grad.c, update.c; recognise.c -------------------------------------------------- */
 PassFn ir_recognise, ir_gradient, ir_update;
 
+/* ---- random numbers: random.c (the formulas are there; runtime/dtrt_random.h draws the same bits) ------------ */
+typedef struct {
+  uint64_t key;
+  uint32_t step, path; /* path: the repeat counters folded into one word */
+} RandomSite;
+RandomSite random_site(uint64_t seed, const char *site, int64_t step, int n, const int64_t *counter);
+uint32_t random_word(RandomSite s, uint64_t element); /* element: global, row-major */
+float random_uniform(RandomSite s, uint64_t element); /* [0, 1) */
+float random_normal(RandomSite s, uint64_t element);
+uint64_t random_mix(uint64_t x); /* a bijection of 64 bits that looks random */
+void random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
 /* ---- interpreter: eval.c, domain.c --------------------------------------------------------------------------- */
 typedef enum { DOMAIN_F64, DOMAIN_INT, DOMAIN_MOD } DomainKind;
 typedef union {
@@ -403,6 +416,7 @@ typedef struct {
   bool ranks;     /* false: whole tensors on one device, shardings ignored; true: all ranks in lockstep */
   bool in_arena;  /* ranks, STAGE_SCHEDULED: values live in the planned, poisoned arena */
   uint64_t seed;  /* of random leaves and of poison */
+  int64_t exact;  /* DOMAIN_INT: no real may exceed this; 0 counts as 2^53 */
   int64_t step;
   double (*setting)(void *cx, const char *name, double otherwise); /* or NULL: the defaults */
   void *cx;
