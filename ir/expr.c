@@ -100,6 +100,14 @@ bool ex_equal(const Expr *x, const Expr *y) {
   return !x->otherwise || ex_equal(x->otherwise, y->otherwise);
 }
 
+bool ex_uses(const Expr *x, int index) {
+  for (int i = 0; i < x->nix; i++)
+    if (ix_uses(x->ix[i], index)) return true;
+  for (int i = 0; i < 3; i++)
+    if (x->arg[i] && ex_uses(x->arg[i], index)) return true;
+  return x->otherwise && ex_uses(x->otherwise, index);
+}
+
 bool ex_is_lit(const Expr *x, double v) {
   return x->op == EX_LITERAL && (is_real(x->dtype) ? x->lit == v : (double)x->ilit == v);
 }
