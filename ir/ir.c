@@ -13,6 +13,7 @@
 
 typedef struct {
   const char *name;
+  ValueId value;
   int next; /* the first suffix that was not tried yet */
   UT_hash_handle hh;
 } Name;
@@ -28,9 +29,10 @@ static Name *find_name(const struct NameTable *t, const char *name) {
   return n;
 }
 
-static Name *take_name(Arena *arena, struct NameTable *t, const char *name) {
+static Name *take_name(Arena *arena, struct NameTable *t, const char *name, ValueId v) {
   Name *n = NEW(arena, Name);
   n->name = name;
+  n->value = v;
   n->next = 1;
   HASH_ADD_KEYPTR(hh, t->all, n->name, strlen(n->name), n);
   return n;
@@ -41,19 +43,19 @@ static struct NameTable *name_table(Module *m) {
   if (!m->names) m->names = NEW(m->arena, struct NameTable);
   for (; m->names->seen < m->values.n; m->names->seen++) {
     const char *name = m->values.at[m->names->seen].name;
-    if (!find_name(m->names, name)) take_name(m->arena, m->names, name);
+    if (!find_name(m->names, name)) take_name(m->arena, m->names, name, m->names->seen);
   }
   return m->names;
 }
 
-static const char *unique_name(Module *m, const char *name) {
+static const char *unique_name(Module *m, const char *name, ValueId v) {
   struct NameTable *t = name_table(m);
   if (!name || !*name) name = "v";
   Name *taken = find_name(t, name);
-  if (!taken) return take_name(m->arena, t, arena_strdup(m->arena, name))->name;
+  if (!taken) return take_name(m->arena, t, arena_strdup(m->arena, name), v)->name;
   for (;;) {
     char *longer = arena_printf(m->arena, "%s.%d", name, taken->next++);
-    if (!find_name(t, longer)) return take_name(m->arena, t, longer)->name;
+    if (!find_name(t, longer)) return take_name(m->arena, t, longer, v)->name;
   }
 }
 
@@ -72,14 +74,19 @@ Region *ir_region(Module *m, Op *parent) {
 }
 
 ValueId ir_value(Module *m, const char *name, Type t, Loc loc) {
-  const char *unique = unique_name(m, name);
+  const char *unique = unique_name(m, name, m->values.n);
   vec_push(m->arena, m->values, ((Value){.name = unique, .type = t, .result = -1, .loc = loc}));
   m->names->seen = m->values.n;
   return m->values.n - 1;
 }
 
 void ir_rename(Module *m, ValueId v, const char *name) {
-  if (strcmp(m->values.at[v].name, name)) m->values.at[v].name = unique_name(m, name);
+  if (strcmp(m->values.at[v].name, name)) m->values.at[v].name = unique_name(m, name, v);
+}
+
+ValueId ir_find_value(Module *m, const char *name) {
+  Name *n = find_name(name_table(m), name);
+  return n && !strcmp(m->values.at[n->value].name, name) ? n->value : -1; /* it may have been renamed */
 }
 
 Op *ir_op(Module *m, OpKind kind, Loc loc) {

@@ -315,6 +315,7 @@ Module *ir_module(Arena *a);
 Region *ir_region(Module *m, Op *parent);
 /* A new value; a name that is taken gets a suffix (.1, .2, ...). */
 ValueId ir_value(Module *m, const char *name, Type t, Loc loc);
+ValueId ir_find_value(Module *m, const char *name); /* -1: none */
 Op *ir_op(Module *m, OpKind kind, Loc loc); /* not yet in a region */
 void ir_in(Module *m, Op *op, ValueId v);   /* appends an operand */
 ValueId ir_out(Module *m, Op *op, const char *name, Type t); /* appends a result: a new value */
