@@ -19,6 +19,6 @@ Module *frontend_module(Arena *a, Diags *d, int file, const char *path, const Fr
 /* The syntax tree as text (--emit=ast), or NULL after errors. */
 const char *frontend_ast(Arena *a, Diags *d, int file, const char *path);
 /* What `dtc --explain E0123` prints, or NULL for an unknown code. */
-const char *frontend_explain(const char *code);
+const char *frontend_explain(Arena *a, const char *code);
 
 #endif

@@ -1,0 +1,156 @@
+/* parse_parts.c: tokens and what every item is made of: names, axes, types.
+
+     f32[B @ (pod, data), T, 2 * D @ none]   ->   AstType dtype f32, dims (B @ pod data) (T) (2 * D @ none)      */
+#include "parse.h"
+
+/* ---- tokens ----------------------------------------------------------------------------------------------- */
+
+const Token *parse_token(const Parser *p) { return &p->lexed.tokens.at[p->at]; }
+
+const Token *parse_next(const Parser *p) { return &p->lexed.tokens.at[p->at + (p->at + 1 < p->lexed.tokens.n)]; }
+
+bool parse_at(const Parser *p, TokKind k) { return parse_token(p)->kind == k; }
+
+bool parse_take(Parser *p, TokKind k) {
+  if (!parse_at(p, k) || k == TOK_EOF) return false;
+  p->at++;
+  return true;
+}
+
+static size_t offset(const Parser *p, Loc l) { return p->lexed.starts.at[l.line - 1] + (size_t)l.col - 1; }
+
+Loc parse_span(const Parser *p, Loc start) {
+  if (p->at == 0) return start;
+  Loc last = p->lexed.tokens.at[p->at - 1].loc;
+  size_t from = offset(p, start), to = offset(p, last) + (size_t)last.len;
+  start.len = to > from ? (int)(to - from) : start.len;
+  return start;
+}
+
+/* ---- errors ----------------------------------------------------------------------------------------------- */
+
+/* Where nothing of the statement is left: its line's end, or a brace that belongs to a block. */
+static void skip_statement(Parser *p) {
+  for (TokKind k = parse_token(p)->kind; k != TOK_NL && k != TOK_EOF && k != TOK_LBRACE && k != TOK_RBRACE;) {
+    p->at++;
+    k = parse_token(p)->kind;
+  }
+}
+
+Diag *parse_fail(Parser *p, const char *code, Loc loc, const char *fmt, ...) {
+  if (p->panic) return NULL;
+  va_list ap;
+  va_start(ap, fmt);
+  Str s = {0};
+  str_vprintf(p->a, &s, fmt, ap);
+  va_end(ap);
+  p->panic = true;
+  skip_statement(p);
+  return diag_error(p->d, code, loc, "%s", s.at);
+}
+
+static const char *shown(Parser *p, const Token *t) {
+  bool named = t->kind == TOK_NAME || t->kind == TOK_DIM || t->kind == TOK_WORD || t->kind == TOK_INT || t->kind == TOK_FLOAT;
+  return named ? arena_printf(p->a, "`%.60s`", t->text) : tok_text(t->kind);
+}
+
+/* A BAD token was reported by the lexer. */
+Diag *parse_expected(Parser *p, const char *what) {
+  const Token *t = parse_token(p);
+  if (t->kind == TOK_BAD) {
+    p->panic = true;
+    skip_statement(p);
+    return NULL;
+  }
+  return parse_fail(p, "E0110", t->loc, "expected %s, found %s", what, shown(p, t));
+}
+
+Token parse_need(Parser *p, TokKind k, const char *what) {
+  Token t = *parse_token(p);
+  if (!parse_take(p, k)) parse_expected(p, what);
+  return t;
+}
+
+void parse_close(Parser *p, TokKind k, const Token *open) {
+  if (parse_take(p, k)) return;
+  Diag *g = parse_expected(p, arena_printf(p->a, "`,` or %s", tok_text(k)));
+  if (g) diag_label(p->d, g, open->loc, "this bracket is still open");
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------ */
+
+static AstName name_of(const Token *t) { return (AstName){t->text, t->loc}; }
+
+AstName parse_name(Parser *p, const char *what) {
+  Token t = *parse_token(p);
+  if (parse_take(p, TOK_NAME)) return name_of(&t);
+  if (t.kind == TOK_DIM) {
+    Diag *g = parse_fail(p, "E0114", t.loc, "`%s` is a dim's name, but here stands %s", t.text, what);
+    if (g) diag_help(p->d, g, "only dims begin with a capital letter");
+  } else if (tok_is_word(t.kind)) {
+    Diag *g = parse_fail(p, "E0115", t.loc, "%s is a keyword and cannot be %s", tok_text(t.kind), what);
+    if (g) diag_help(p->d, g, "choose another name, such as `%s_`", t.text);
+  } else {
+    parse_expected(p, what);
+  }
+  return (AstName){"", t.loc};
+}
+
+AstName parse_dim_name(Parser *p) {
+  Token t = *parse_token(p);
+  if (parse_take(p, TOK_DIM)) return name_of(&t);
+  if (t.kind != TOK_NAME) {
+    parse_expected(p, "a dim's name");
+    return (AstName){"", t.loc};
+  }
+  Diag *g = parse_fail(p, "E0114", t.loc, "the name of a dim begins with a capital letter");
+  char first = t.text[0];
+  if (g && first >= 'a' && first <= 'z') diag_help(p->d, g, "call it `%c%s`", first - 'a' + 'A', t.text + 1);
+  return (AstName){"", t.loc};
+}
+
+AstNames parse_names(Parser *p, const char *what) {
+  AstNames v = {0};
+  do {
+    AstName n = parse_name(p, what);
+    vec_push(p->a, v, n);
+  } while (parse_take(p, TOK_COMMA));
+  return v;
+}
+
+/* ---- axes and types --------------------------------------------------------------------------------------- */
+
+AstAxes parse_axes(Parser *p) {
+  AstAxes x = {.present = true, .loc = parse_token(p)->loc};
+  Token open = *parse_token(p);
+  if (parse_take(p, TOK_NONE)) {
+    x.none = true;
+  } else if (parse_take(p, TOK_LPAREN)) {
+    x.names = parse_names(p, "the name of a mesh axis");
+    parse_close(p, TOK_RPAREN, &open);
+  } else {
+    AstName n = parse_name(p, "the name of a mesh axis");
+    vec_push(p->a, x.names, n);
+  }
+  x.loc = parse_span(p, x.loc);
+  return x;
+}
+
+AstAxes parse_at_axes(Parser *p) { return parse_take(p, TOK_AT) ? parse_axes(p) : (AstAxes){0}; }
+
+AstType parse_type(Parser *p) {
+  AstType t = {.loc = parse_token(p)->loc};
+  t.dtype = parse_name(p, "a type");
+  Token open = *parse_token(p);
+  t.brackets = parse_take(p, TOK_LBRACKET);
+  if (t.brackets) {
+    do {
+      AstTypeDim dim = {.size = parse_expr(p)};
+      dim.axes = parse_at_axes(p);
+      vec_push(p->a, t.dims, dim);
+    } while (parse_take(p, TOK_COMMA));
+    parse_close(p, TOK_RBRACKET, &open);
+  }
+  t.loc = parse_span(p, t.loc);
+  return t;
+}
