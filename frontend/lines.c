@@ -61,11 +61,15 @@ static void report_open(Lines *x, Loc next) {
   x->open.n = 0;
 }
 
-/* A closing bracket of the other kind: reported, and BAD in its place. One too many is left to the parser. */
+static bool match(TokKind open, TokKind close) { return (open == TOK_LPAREN) == (close == TOK_RPAREN); }
+
+/* A closing bracket of the other kind: reported, and BAD in its place; it closes what it matches further out, if there
+   is anything, else the innermost bracket. One too many is left to the parser. */
 static Token close_bracket(Lines *x, Token t) {
   if (x->open.n == 0) return t;
   Token o = x->open.at[--x->open.n];
-  if ((o.kind == TOK_LPAREN) == (t.kind == TOK_RPAREN)) return t;
+  if (match(o.kind, t.kind)) return t;
+  if (x->open.n > 0 && match(x->open.at[x->open.n - 1].kind, t.kind)) x->open.n--;
   Diag *g = diag_error(x->d, "E0103", t.loc, "%s closes %s", tok_text(t.kind), tok_text(o.kind));
   diag_label(x->d, g, o.loc, "opened here");
   t.kind = TOK_BAD;

@@ -29,12 +29,16 @@ Loc parse_span(const Parser *p, Loc start) {
 
 /* ---- errors ----------------------------------------------------------------------------------------------- */
 
-/* Where nothing of the statement is left: its line's end, or a brace that belongs to a block. */
-static void skip_statement(Parser *p) {
+/* Goes where nothing of the statement is left: its line's end, or a brace that belongs to a block. Says whether it
+   met a BAD token: then the statement has been reported. */
+static bool skip_statement(Parser *p) {
+  bool reported = false;
   for (TokKind k = parse_token(p)->kind; k != TOK_NL && k != TOK_EOF && k != TOK_LBRACE && k != TOK_RBRACE;) {
+    reported |= k == TOK_BAD;
     p->at++;
     k = parse_token(p)->kind;
   }
+  return reported;
 }
 
 Diag *parse_fail(Parser *p, const char *code, Loc loc, const char *fmt, ...) {
@@ -45,8 +49,7 @@ Diag *parse_fail(Parser *p, const char *code, Loc loc, const char *fmt, ...) {
   str_vprintf(p->a, &s, fmt, ap);
   va_end(ap);
   p->panic = true;
-  skip_statement(p);
-  return diag_error(p->d, code, loc, "%s", s.at);
+  return skip_statement(p) ? NULL : diag_error(p->d, code, loc, "%s", s.at);
 }
 
 static const char *shown(Parser *p, const Token *t) {
@@ -54,14 +57,8 @@ static const char *shown(Parser *p, const Token *t) {
   return named ? arena_printf(p->a, "`%.60s`", t->text) : tok_text(t->kind);
 }
 
-/* A BAD token was reported by the lexer. */
 Diag *parse_expected(Parser *p, const char *what) {
   const Token *t = parse_token(p);
-  if (t->kind == TOK_BAD) {
-    p->panic = true;
-    skip_statement(p);
-    return NULL;
-  }
   return parse_fail(p, "E0110", t->loc, "expected %s, found %s", what, shown(p, t));
 }
 

@@ -145,7 +145,7 @@ static void print_json(Diags *d, const Diag *g, FILE *out) {
 static void print_left_out(Diags *d, int n, DiagFormat format, FILE *out) {
   const char *text = arena_printf(d->arena, "%d further error%s not shown", n, n == 1 ? " is" : "s are");
   if (format == DIAG_TEXT) {
-    fprintf(out, "error: %s\n", text);
+    fprintf(out, "\nerror: %s\n", text);
     return;
   }
   Diag g = {.code = "E0000", .message = text};
