@@ -1,0 +1,109 @@
+/* eval_arena.c: the planned arena of a scheduled program, byte by byte. Every cell starts as poison; writing an
+   element marks all its bytes, so that a buffer which is reused too early, a partly overwritten element or an
+   element of another size reads as poison:
+
+     write f32 at 8:  cells 8..11 are parts 0..3 of one element      read f64 at 8:  poison
+
+   Local buffers are row-major over the capacities. Before an op runs, the bytes of its results are lost, unless
+   the operand that lies there is read exactly where the result is written: the one way in which emitted code may
+   work in place. */
+#include "eval.h"
+
+static const Type *type_of(const EvalRun *r, ValueId v) { return &r->m->values.at[v].type; }
+
+static bool in_arena(const EvalRun *r, ValueId v) { return r->o.in_arena && r->m->buffers[v].offset >= 0; }
+
+/* Byte offset of element e of what a rank holds. */
+static int64_t cell_place(const EvalRun *r, ValueId v, const Held *h, int64_t e) {
+  const Type *t = type_of(r, v);
+  int64_t at = 0;
+  for (int k = 0; k < h->rank; k++) at = at * split_capacity(&t->dim[k].split, t->dim[k].size) + e / h->stride[k] % h->size[k];
+  return r->m->buffers[v].offset + at * dtype_size(t->dtype);
+}
+
+static void check_place(const EvalRun *r, ValueId v, int64_t at, int64_t size) {
+  if (at < 0 || at + size > r->m->arena_bytes)
+    internal_error("the buffer of %%%s leaves the arena of %lld bytes", r->m->values.at[v].name, (long long)r->m->arena_bytes);
+}
+
+void arena_load(EvalRun *r, ValueId v) {
+  if (!in_arena(r, v)) return;
+  DType d = type_of(r, v)->dtype;
+  int64_t size = dtype_size(d);
+  for (int rank = 0; rank < r->nranks; rank++) {
+    Held *h = held_of(r, v, rank);
+    for (int64_t e = 0; e < h->n; e++) {
+      int64_t at = cell_place(r, v, h, e);
+      check_place(r, v, at, size);
+      const Cell *c = &r->cells[rank][at];
+      bool good = true;
+      for (int64_t b = 0; b < size; b++) good = good && c[b].size == size && c[b].off == b;
+      h->at[e] = good ? c->v : domain_poison(r->d.kind, d, r->o.seed + (uint64_t)at);
+    }
+  }
+}
+
+void arena_store(EvalRun *r, ValueId v) {
+  if (!in_arena(r, v)) return;
+  int64_t size = dtype_size(type_of(r, v)->dtype);
+  for (int rank = 0; rank < r->nranks; rank++) {
+    Held *h = held_of(r, v, rank);
+    for (int64_t e = 0; e < h->n; e++) {
+      int64_t at = cell_place(r, v, h, e);
+      check_place(r, v, at, size);
+      for (int64_t b = 0; b < size; b++) r->cells[rank][at + b] = (Cell){h->at[e], (uint8_t)size, (uint8_t)b};
+    }
+  }
+}
+
+void arena_poison_all(EvalRun *r) {
+  for (int rank = 0; rank < r->nranks && r->o.in_arena; rank++)
+    memset(r->cells[rank], 0, sizeof(Cell) * (size_t)r->m->arena_bytes);
+}
+
+static void arena_poison(EvalRun *r, ValueId v) {
+  const Buffer *b = &r->m->buffers[v];
+  check_place(r, v, b->offset, b->bytes);
+  for (int rank = 0; rank < r->nranks; rank++) memset(r->cells[rank] + b->offset, 0, sizeof(Cell) * (size_t)b->bytes);
+}
+
+typedef struct {
+  const Op *op;
+  ValueId in;
+  bool same; /* every read of `in` so far is x[i] at result index i */
+} InPlace;
+
+static void look(void *cx, const Expr *read) {
+  InPlace *p = cx;
+  if (p->op->in[read->operand] != p->in) return;
+  for (int k = 0; k < read->nix; k++) p->same = p->same && ix_single(read->ix[k]) == k;
+  p->same = p->same && read->nix == p->op->space.nout;
+}
+
+/* May `out` lie on `in`? A map that reads it where it writes; a layout op between equal buffers. */
+static bool in_place(const EvalRun *r, const Op *op, ValueId in, ValueId out) {
+  const Buffer *a = &r->m->buffers[in], *b = &r->m->buffers[out];
+  if (a->offset != b->offset || dtype_size(type_of(r, in)->dtype) != dtype_size(type_of(r, out)->dtype)) return false;
+  if (op_class(op->kind) == CLS_LAYOUT) return true;
+  if (op->kind != OP_NEST || op->reduce) return false;
+  InPlace p = {op, in, true};
+  ex_reads(op->body, look, &p);
+  return p.same;
+}
+
+static bool survives(const EvalRun *r, const Op *op, ValueId out) {
+  const Buffer *b = &r->m->buffers[out];
+  for (int i = 0; i < op->nin; i++) {
+    const Buffer *a = &r->m->buffers[op->in[i]];
+    bool shared = a->offset >= 0 && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+    if (shared && in_place(r, op, op->in[i], out)) return true;
+  }
+  return false;
+}
+
+void arena_before(EvalRun *r, const Op *op) {
+  if (!r->o.in_arena) return;
+  for (int i = 0; i < op->nout; i++)
+    if (in_arena(r, op->out[i]) && !survives(r, op, op->out[i])) arena_poison(r, op->out[i]);
+  for (int i = 0; i < op->nin; i++) arena_load(r, op->in[i]);
+}

@@ -1,0 +1,169 @@
+/* eval_space.c: the ops with an index space, each evaluated on one rank's box of it:
+
+     %y[b,t] = nest sum[d] %x[b,d] * %w[d,t]     for b, t in the result's box: the sum over the rank's part of d
+
+   A reduced index that is split leaves a pending result: each rank reduces its part, and an empty part gives
+   the reduction's identity. */
+#include "eval.h"
+
+static Held *out_held(Point *p, int result) { return held_of(p->run, p->op->out[result], p->rank); }
+
+static DType out_dtype(const Point *p, int result) { return p->run->m->values.at[p->op->out[result]].type.dtype; }
+
+static Num fit(Point *p, DType d, Num v) {
+  if (d == I32 && (v.i > INT32_MAX || v.i < INT32_MIN)) domain_fail(p->d, "%lld does not fit i32", (long long)v.i);
+  return v;
+}
+
+/* Where the current point lies in a result whose dims are the space's first indices. */
+static Num *result_place(Point *p, Held *h) {
+  int64_t at = held_place(h, p->i);
+  if (at < 0) internal_error("%s: the index space of rank %d is not the box of its result", eval_where(p->run, p->op), p->rank);
+  return &h->at[at];
+}
+
+void eval_nest(Point *p) {
+  const Op *op = p->op;
+  Held *h = out_held(p, 0);
+  DType d = out_dtype(p, 0);
+  Loop outer = loop_range(0, op->space.nout), inner = loop_range(op->space.nout, op->space.n);
+  ScalarFn *fold = op->reduce ? domain_reduce(p->d->kind, d, op->reduce) : NULL;
+  Num identity = domain_identity(p->d->kind, d, op->reduce);
+  for (bool go = loop_first(p, &outer); go && !p->d->failed; go = loop_next(p, &outer)) {
+    Num acc = identity;
+    if (!fold)
+      acc = node_value(p, p->plan->body);
+    else
+      for (bool more = loop_first(p, &inner); more; more = loop_next(p, &inner))
+        acc = fold(p->d, acc, node_value(p, p->plan->body));
+    *result_place(p, h) = fit(p, d, acc);
+  }
+}
+
+/* The indices that a scatter runs over: all but those that only stand for a row added to by value. */
+static Loop scatter_loop(const Op *op) {
+  Loop l = {0};
+  for (int i = 0; i < op->space.n; i++) {
+    bool stands_for_row = i < op->space.nout && ix_by_value(op->into[i]);
+    if (!stands_for_row) l.index[l.n++] = i;
+  }
+  return l;
+}
+
+static void scatter_point(Point *p, Held *h, const Type *t, ScalarFn *add, bool skip_outside) {
+  int64_t g[MAX_RANK];
+  for (int k = 0; k < t->rank; k++) {
+    g[k] = ix_value_at(p, p->op->into[k]);
+    bool outside = g[k] < 0 || g[k] >= t->dim[k].size;
+    if (outside && !skip_outside)
+      domain_fail(p->d, "the value %lld is outside dim %d, which has %lld elements", (long long)g[k], k,
+                  (long long)t->dim[k].size);
+    if (outside) return;
+  }
+  int64_t at = held_place(h, g);
+  if (at >= 0) h->at[at] = fit(p, t->dtype, add(p->d, h->at[at], node_value(p, p->plan->body)));
+}
+
+void eval_scatter(Point *p) {
+  Held *h = out_held(p, 0);
+  const Type *t = &p->run->m->values.at[p->op->out[0]].type;
+  ScalarFn *add = domain_reduce(p->d->kind, t->dtype, RED_SUM);
+  for (int64_t e = 0; e < h->n; e++) h->at[e] = domain_identity(p->d->kind, t->dtype, RED_SUM);
+  Loop l = scatter_loop(p->op);
+  for (bool go = loop_first(p, &l); go && !p->d->failed; go = loop_next(p, &l)) scatter_point(p, h, t, add, false);
+}
+
+/* Row-major number of the reduced indices in the whole range. */
+static int64_t reduced_number(const Point *p) {
+  int64_t at = 0;
+  for (int i = p->op->space.nout; i < p->op->space.n; i++) at = at * p->op->space.idx[i].range + p->i[i];
+  return at;
+}
+
+void eval_argmax(Point *p) {
+  const Op *op = p->op;
+  Held *h = out_held(p, 0);
+  Loop outer = loop_range(0, op->space.nout), inner = loop_range(op->space.nout, op->space.n);
+  ScalarFn *gt = domain_fn(p->d->kind, p->plan->body->dtype, EX_GT);
+  for (bool go = loop_first(p, &outer); go && !p->d->failed; go = loop_next(p, &outer)) {
+    Num best = {0};
+    int64_t at = -1;
+    for (bool more = loop_first(p, &inner); more; more = loop_next(p, &inner)) {
+      Num v = node_value(p, p->plan->body);
+      if (at >= 0 && !gt(p->d, v, best).i) continue;
+      best = v;
+      at = reduced_number(p);
+    }
+    *result_place(p, h) = (Num){.i = max_i64(at, 0)};
+  }
+}
+
+typedef struct {
+  Num value;
+  int64_t index;
+} Entry;
+
+/* Keeps list[0..n) in descending order, earlier entries first among equals. */
+static int insert_entry(Point *p, Entry *list, int n, int cap, Entry e) {
+  ScalarFn *gt = domain_fn(p->d->kind, p->plan->body->dtype, EX_GT);
+  int at = n;
+  while (at > 0 && gt(p->d, e.value, list[at - 1].value).i) at--;
+  if (at == cap) return n;
+  int last = n < cap ? n : cap - 1;
+  for (int i = last; i > at; i--) list[i] = list[i - 1];
+  list[at] = e;
+  return last + 1;
+}
+
+void eval_topk(Point *p) {
+  const Op *op = p->op;
+  int j = op->space.nout - 1, cap = (int)op->space.idx[j].range;
+  Held *values = out_held(p, 0), *indices = out_held(p, 1);
+  Loop outer = loop_range(0, j), inner = loop_range(op->space.nout, op->space.n);
+  Entry *list = (Entry *)eval_scratch(p->run, 2 * (int64_t)cap); /* an Entry is two words */
+  for (bool go = loop_first(p, &outer); go && !p->d->failed; go = loop_next(p, &outer)) {
+    int n = 0;
+    for (bool more = loop_first(p, &inner); more; more = loop_next(p, &inner))
+      n = insert_entry(p, list, n, cap, (Entry){node_value(p, p->plan->body), reduced_number(p)});
+    for (p->i[j] = p->lo[j]; p->i[j] < p->hi[j]; p->i[j]++) {
+      if (p->i[j] >= n) domain_fail(p->d, "topk of %d from %d elements", cap, n);
+      *result_place(p, values) = list[p->i[j]].value;
+      *result_place(p, indices) = (Num){.i = list[p->i[j]].index};
+    }
+  }
+}
+
+void eval_scan(Point *p) {
+  const Op *op = p->op;
+  Held *h = out_held(p, 0);
+  int t = op->along;
+  Loop outer = {0};
+  for (int i = 0; i < op->space.nout; i++)
+    if (i != t) outer.index[outer.n++] = i;
+  ScalarFn *add = domain_reduce(p->d->kind, out_dtype(p, 0), RED_SUM);
+  for (bool go = loop_first(p, &outer); go && !p->d->failed; go = loop_next(p, &outer)) {
+    Num acc = domain_identity(p->d->kind, out_dtype(p, 0), RED_SUM);
+    for (int64_t s = 0; s < p->hi[t] - p->lo[t]; s++) {
+      p->i[t] = op->reverse ? p->hi[t] - 1 - s : p->lo[t] + s;
+      acc = add(p->d, acc, node_value(p, p->plan->body));
+      *result_place(p, h) = fit(p, out_dtype(p, 0), acc);
+    }
+  }
+}
+
+void eval_random(Point *p) {
+  const Op *op = p->op;
+  const Type *t = &p->run->m->values.at[op->out[0]].type;
+  Held *h = out_held(p, 0);
+  int64_t counter[MAX_INDEX];
+  int n = op->nin - 1;
+  assert(n >= 0 && n <= MAX_INDEX && "a random op has the step, then at most MAX_INDEX counters");
+  for (int i = 0; i < n; i++) counter[i] = held_of(p->run, op->in[1 + i], p->rank)->at[0].i;
+  RandomSite s = random_site(p->run->o.seed, op->name, held_of(p->run, op->in[0], p->rank)->at[0].i, n, counter);
+  double scale = op->init == INIT_NORMAL ? 1 : 0;
+  for (int64_t e = 0; e < h->n; e++) {
+    int64_t element = 0;
+    for (int k = 0; k < t->rank; k++) element = element * t->dim[k].size + h->lo[k] + e / h->stride[k] % h->size[k];
+    h->at[e] = domain_draw(p->d, t->dtype, op->init, s, (uint64_t)element, scale, 1);
+  }
+}
