@@ -1,0 +1,331 @@
+/* grad_adjoint.c: nests are closed under their adjoint. If the body reads x[e(i)] at point i of its space and
+   c(i) is what that read is worth (cotangent times derivative), then
+
+     d.x[j] = sum over all i with e(i) = j of c(i)
+
+   Each equation e(i) = j is solved for one index, so that nothing is summed that does not contribute:
+
+     x[b,t]           b and t stay           d.x[b,t]  = sum[what is left] c
+     x[2*i + p - 1]   i = (j - p + 1) // 2    d.x[j]    = sum[p] where((j - p + 1) % 2 == 0, c, 0)
+     x[m // 4, m % 4] m = 4*q + r, q, r stay  d.x[q,r]  = c
+     x[t, t]          t stays, t == j        d.x[t,j]  = where(t == j, c, 0)
+
+   The index with the largest range is eliminated; an equation that cannot be solved becomes a condition, which
+   is always right. Dims that are read by value are not solved: there the adjoint is a scatter_add. */
+#include "grad.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct {
+  Grad *g;
+  Arena *a;
+  const Flow *f;
+  const Expr *read;
+  const Type *type;       /* of what is read */
+  Space space;            /* the forward op's indices, then those made here */
+  bool result[MAX_INDEX]; /* is an index of the gradient */
+  IExpr *is[MAX_INDEX];   /* an eliminated index in terms of others */
+  int at[MAX_RANK];       /* the gradient's indices */
+  Expr *cond;             /* when a point contributes at all; NULL: always */
+  Expr *in_cotangent;     /* further conditions: these hold wherever the cotangent is read inside its dims */
+  bool full;
+} Solver;
+
+static int new_index(Solver *s, const char *wish, const char *dim, int64_t range) {
+  if (s->space.n == MAX_INDEX) {
+    s->full = true;
+    return -1;
+  }
+  const char *name = grad_index_name(s->a, &s->space, wish);
+  s->space.idx[s->space.n] = (Index){.name = name, .dim = dim, .range = range};
+  return s->space.n++;
+}
+
+static bool is_unknown(const Solver *s, int i) { return !s->result[i] && !s->is[i]; }
+
+static bool uses_solved(const Solver *s, const IExpr *x) {
+  for (int i = 0; i < s->space.n; i++)
+    if (s->is[i] && ix_uses(x, i)) return true;
+  return false;
+}
+
+/* x without eliminated indices. Terminates: an index is expressed by indices that were unknown at the time. */
+static IExpr *resolve(Solver *s, IExpr *x) {
+  while (uses_solved(s, x)) x = ix_substitute(s->a, x, s->is, NULL);
+  return ix_narrow(s->a, x, &s->space);
+}
+
+static void require(Solver *s, Expr **cond, Expr *c) { *cond = *cond ? ex_2(s->a, EX_AND, *cond, c) : c; }
+
+static void eliminate(Solver *s, int index, IExpr *x) {
+  Expr **cond = index < s->f->space.nout ? &s->in_cotangent : &s->cond;
+  int64_t lo, hi, range = s->space.idx[index].range;
+  x = ix_narrow(s->a, x, &s->space);
+  ix_bounds(x, &s->space, &lo, &hi);
+  if (lo < 0) require(s, cond, ex_2(s->a, EX_GE, ex_index(s->a, x), ex_int(s->a, I32, 0)));
+  if (hi >= range) require(s, cond, ex_2(s->a, EX_LT, ex_index(s->a, x), ex_int(s->a, I32, range)));
+  s->is[index] = x;
+}
+
+/* The term of e that is an unknown index, used nowhere else in e, with the largest range; or NULL. */
+static const Term *best_index(const Solver *s, const IExpr *e) {
+  const Term *best = NULL;
+  for (int i = 0; i < e->n; i++) {
+    const Term *t = &e->term[i];
+    if (t->kind != ATOM_INDEX || !is_unknown(s, t->index)) continue;
+    bool alone = true;
+    for (int k = 0; k < e->n; k++) alone = alone && (k == i || !e->term[k].sub || !ix_uses(e->term[k].sub, t->index));
+    if (!alone) continue;
+    int64_t gain = best ? s->space.idx[t->index].range - s->space.idx[best->index].range : 1;
+    if (gain > 0 || (gain == 0 && llabs(t->coef) < llabs(best->coef))) best = t;
+  }
+  return best;
+}
+
+/* An unknown index that stands in x with coefficient 1 or -1; or NULL. */
+static const Term *unit_term(const Solver *s, const IExpr *x) {
+  for (int i = 0; i < x->n; i++)
+    if (x->term[i].kind == ATOM_INDEX && llabs(x->term[i].coef) == 1 && is_unknown(s, x->term[i].index)) return &x->term[i];
+  return NULL;
+}
+
+/* How many values an atom sub // k or sub % k takes that can be split off; 0: none. */
+static int64_t atom_gain(const Solver *s, const Term *t) {
+  const Term *u = t->sub ? unit_term(s, t->sub) : NULL;
+  if (!u || s->space.n + 2 > MAX_INDEX) return 0;
+  return t->kind == ATOM_MOD ? t->k : ceil_div(s->space.idx[u->index].range, t->k);
+}
+
+static const Term *best_atom(const Solver *s, const IExpr *e) {
+  const Term *best = NULL;
+  for (int i = 0; i < e->n; i++)
+    if (atom_gain(s, &e->term[i]) > (best ? atom_gain(s, best) : 0)) best = &e->term[i];
+  return best;
+}
+
+static IExpr *minus(Arena *a, const IExpr *x, const IExpr *y) { return ix_add(a, x, ix_scale(a, y, -1)); }
+
+/* c * i + rest = j, solved for i. */
+static void solve_index(Solver *s, IExpr *e, const Term *t, int j) {
+  Arena *a = s->a;
+  int64_t c = t->coef, k = llabs(c);
+  IExpr *rest = minus(a, e, ix_scale(a, ix_index(a, t->index), c)), *lhs = ix_index(a, j);
+  IExpr *x = c > 0 ? minus(a, lhs, rest) : minus(a, rest, lhs);
+  IExpr *left = ix_narrow(a, ix_mod(a, x, k), &s->space);
+  if (left->n || left->c) require(s, &s->cond, ex_2(a, EX_EQ, ex_index(a, left), ex_int(a, I32, 0)));
+  eliminate(s, t->index, ix_div(a, x, k));
+}
+
+/* sub // k or sub % k with sub = +-i + rest: i = +-(k * q + r - rest) with new unknowns q and r < k. */
+static void split_atom(Solver *s, const Term *t) {
+  Arena *a = s->a;
+  const Term *u = unit_term(s, t->sub);
+  int64_t lo, hi;
+  ix_bounds(t->sub, &s->space, &lo, &hi);
+  int64_t first = floor_div(lo, t->k), n = floor_div(hi, t->k) - first + 1;
+  IExpr *q = n > 1 ? ix_index(a, new_index(s, "q", NULL, n)) : ix_const(a, 0);
+  IExpr *r = ix_index(a, new_index(s, "r", NULL, t->k));
+  IExpr *sub = ix_add(a, ix_scale(a, ix_add(a, q, ix_const(a, first)), t->k), r);
+  IExpr *rest = minus(a, t->sub, ix_scale(a, ix_index(a, u->index), u->coef));
+  eliminate(s, u->index, ix_scale(a, minus(a, sub, rest), u->coef));
+}
+
+/* e(i) = j for dim d, where j is a new index of the gradient. */
+static void solve_dim(Solver *s, int d) {
+  const Dim *dim = &s->type->dim[d];
+  int j = new_index(s, dim->name, dim->name, dim->size);
+  if (j < 0) return;
+  s->result[s->at[d] = j] = true;
+  if (ix_by_value(s->read->ix[d])) return;
+  for (;;) {
+    IExpr *e = resolve(s, s->read->ix[d]);
+    const Term *index = best_index(s, e), *atom = best_atom(s, e);
+    if (index && (!atom || s->space.idx[index->index].range >= atom_gain(s, atom))) return solve_index(s, e, index, j);
+    if (!atom) return require(s, &s->cond, ex_2(s->a, EX_EQ, ex_index(s->a, e), ex_index(s->a, ix_index(s->a, j))));
+    split_atom(s, atom);
+  }
+}
+
+static void solve(Solver *s) {
+  bool done[MAX_RANK] = {0};
+  for (int d = 0; d < s->type->rank; d++) {
+    int i = ix_single(s->read->ix[d]);
+    if (i < 0 || s->result[i] || s->space.idx[i].range != s->type->dim[d].size) continue;
+    s->result[s->at[d] = i] = done[d] = true;
+    s->space.idx[i].dim = s->type->dim[d].name;
+  }
+  for (int d = 0; d < s->type->rank && !s->full; d++)
+    if (!done[d]) solve_dim(s, d);
+}
+
+/* The space of the gradient: its indices, then the unknown ones, which are summed. to[i] is where index i went. */
+static Space result_space(const Solver *s, IExpr **to) {
+  Space sp = {.nout = s->type->rank};
+  for (int d = 0; d < s->type->rank; d++) {
+    to[s->at[d]] = ix_index(s->a, sp.n);
+    sp.idx[sp.n++] = s->space.idx[s->at[d]];
+  }
+  for (int i = 0; i < s->space.n; i++)
+    if (is_unknown(s, i)) {
+      to[i] = ix_index(s->a, sp.n);
+      sp.idx[sp.n++] = s->space.idx[i];
+    }
+  return sp;
+}
+
+/* Every read that may now leave its dim gets `else 0`, and index expressions lose what the ranges decide. */
+static Expr *tidy(Solver *s, const Space *sp, const Expr *x) {
+  Expr *r = NEW(s->a, Expr);
+  *r = *x;
+  if (x->nix) r->ix = NEW_ARRAY(s->a, IExpr *, x->nix);
+  for (int i = 0; i < x->nix; i++) r->ix[i] = ix_narrow(s->a, x->ix[i], sp);
+  for (int i = 0; i < 3; i++)
+    if (x->arg[i]) r->arg[i] = tidy(s, sp, x->arg[i]);
+  if (x->otherwise) r->otherwise = tidy(s, sp, x->otherwise);
+  if (x->op != EX_READ) return r;
+  const Type *t = &s->g->m->values.at[s->f->in.at[x->operand]].type;
+  for (int d = 0; d < x->nix && !r->otherwise; d++) {
+    int64_t lo, hi;
+    ix_bounds(r->ix[d], sp, &lo, &hi);
+    if (!ix_by_value(r->ix[d]) && (lo < 0 || hi >= t->dim[d].size))
+      r->otherwise = dtype_is_int(x->dtype) ? ex_int(s->a, x->dtype, 0) : ex_lit(s->a, x->dtype, 0);
+  }
+  return r;
+}
+
+/* A product of reads is 0 where the cotangent's read is outside its dims; other expressions may be NaN there. */
+static bool is_product(const Expr *x) {
+  if (x->op == EX_READ) return !x->otherwise || (x->otherwise->op == EX_LITERAL && isfinite(x->otherwise->lit));
+  if (x->op == EX_LITERAL) return isfinite(x->lit);
+  if (x->op == EX_MUL) return is_product(x->arg[0]) && is_product(x->arg[1]);
+  return (x->op == EX_NEG || (x->op == EX_CAST && !dtype_is_int(x->arg[0]->dtype))) && is_product(x->arg[0]);
+}
+
+static Expr *guarded(Solver *s, Expr *c) {
+  if (s->in_cotangent && !is_product(c)) require(s, &s->cond, s->in_cotangent);
+  return s->cond ? ex_where(s->a, s->cond, c, ex_lit(s->a, c->dtype, 0)) : c;
+}
+
+/* The value that is, as it stands, the gradient: the body only renames the cotangent's indices. -1: none. */
+static ValueId same_value(const Solver *s, const Space *sp, const Expr *body) {
+  if (body->op != EX_READ || body->nix != sp->n || sp->n != s->type->rank || body->otherwise) return -1;
+  ValueId v = s->f->in.at[body->operand];
+  const Type *t = &s->g->m->values.at[v].type;
+  for (int d = 0; d < sp->n; d++)
+    if (ix_single(body->ix[d]) != d || t->dim[d].size != s->type->dim[d].size) return -1;
+  return t->dtype == s->type->dtype ? v : -1;
+}
+
+/* A row that is read with `else` may be any integer: it goes through a map that makes it 0 where it is outside,
+   over those of the forward op's indices that it uses. The contribution is 0 there (grad_inside). */
+static IExpr *safe_row(Grad *g, Flow *f, const Expr *read, int d) {
+  Arena *a = g->m->arena;
+  Space sp = {0};
+  IExpr *by[MAX_INDEX] = {0}, *at[MAX_INDEX];
+  Type t = {.dtype = I32};
+  for (int i = 0; i < f->space.n; i++) {
+    if (!ix_uses(read->ix[d], i)) continue;
+    at[sp.n] = ix_index(a, i);
+    by[i] = ix_index(a, sp.n);
+    t.dim[t.rank++] = (Dim){.name = f->space.idx[i].dim, .size = f->space.idx[i].range};
+    sp.idx[sp.n++] = f->space.idx[i];
+  }
+  sp.nout = sp.n;
+  int64_t size = g->m->values.at[f->in.at[read->operand]].type.dim[d].size;
+  Expr *row = grad_index_value(g, &f->in, read->ix[d]), *zero = ex_int(a, I32, 0);
+  Expr *inside = ex_2(a, EX_AND, ex_2(a, EX_GE, row, zero), ex_2(a, EX_LT, row, ex_int(a, I32, size)));
+  Op *op = grad_op(g, OP_NEST, f->op->loc, TAG_INPUT_GRAD);
+  op->space = sp;
+  op->body = ex_substitute(a, ex_where(a, inside, row, zero), by, NULL);
+  vec_push(a, f->in, grad_emit(g, op, "row", t, &f->in));
+  return ix_value(a, f->in.n - 1, sp.n, at);
+}
+
+static Op *adjoint_op(Solver *s, Flow *f, IExpr **by, Space sp) {
+  Grad *g = s->g;
+  bool by_value = false;
+  for (int d = 0; d < s->read->nix; d++) by_value = by_value || ix_by_value(s->read->ix[d]);
+  GradTag tag = g->weight[f->in.at[s->read->operand]] ? TAG_WEIGHT_GRAD : TAG_INPUT_GRAD;
+  Op *op = grad_op(g, by_value ? OP_SCATTER_ADD : OP_NEST, f->op->loc, tag);
+  op->space = sp;
+  if (!by_value) {
+    op->reduce = sp.n > sp.nout ? RED_SUM : RED_NONE;
+    return op;
+  }
+  op->into = NEW_ARRAY(s->a, IExpr *, s->read->nix);
+  for (int d = 0; d < s->read->nix; d++) {
+    IExpr *row = s->read->ix[d];
+    if (!ix_by_value(row)) {
+      op->into[d] = ix_index(s->a, d);
+      continue;
+    }
+    if (s->read->otherwise) row = safe_row(g, f, s->read, d);
+    op->into[d] = ix_substitute(s->a, row, by, NULL);
+  }
+  return op;
+}
+
+/* Adds to the gradient of what `read` reads: c, summed where the read meets it. */
+static void contribute(Grad *g, Flow *f, const Expr *read, Expr *c) {
+  Arena *a = g->m->arena;
+  ValueId x = f->in.at[read->operand];
+  Type type = grad_open(&g->m->values.at[x].type);
+  Solver s = {.g = g, .a = a, .f = f, .read = read, .type = &type, .space = f->space};
+  solve(&s);
+  if (s.full) {
+    Diag *e =
+        diag_error(g->cx->diags, "E0502", f->op->loc, "the gradient of this statement needs more than %d indices", MAX_INDEX);
+    diag_help(g->cx->diags, e, "split the statement in two");
+    return;
+  }
+  IExpr *to[MAX_INDEX] = {0}, *by[MAX_INDEX] = {0};
+  Space sp = result_space(&s, to);
+  for (int i = 0; i < f->space.n; i++) by[i] = s.is[i] ? ix_substitute(a, resolve(&s, s.is[i]), to, NULL) : to[i];
+  c = guarded(&s, ex_cast(a, type.dtype, c));
+  IExpr *all[MAX_INDEX]; /* conditions use new indices too */
+  for (int i = 0; i < s.space.n; i++) all[i] = i < f->space.n ? by[i] : to[i];
+  Expr *body = ex_simplify(a, tidy(&s, &sp, ex_substitute(a, c, all, NULL)));
+  ValueId same = same_value(&s, &sp, body);
+  if (same < 0) {
+    Op *op = adjoint_op(&s, f, by, sp);
+    op->body = body;
+    same = grad_emit(g, op, grad_name(g, x), type, &f->in);
+  }
+  grad_add(g, x, same);
+}
+
+typedef struct {
+  Grad *g;
+  Flow *f;
+  VEC(const Expr *) reads;
+} Reads;
+
+/* One of each set of reads of the same value at the same place, if a gradient is wanted there. */
+static void collect(void *cx, const Expr *x) {
+  Reads *r = cx;
+  ValueId v = r->f->in.at[x->operand];
+  if (!grad_is_active(r->g, v)) return;
+  for (int i = 0; i < r->reads.n; i++) {
+    const Expr *y = r->reads.at[i];
+    bool same = r->f->in.at[y->operand] == v;
+    for (int d = 0; d < x->nix && same; d++) same = ix_equal(x->ix[d], y->ix[d]);
+    if (same) return;
+  }
+  vec_push(r->g->m->arena, r->reads, x);
+}
+
+void grad_flow(Grad *g, Flow *f, Expr *cot) {
+  Reads r = {.g = g, .f = f};
+  ex_reads(f->body, collect, &r);
+  for (int i = 0; i < r.reads.n; i++) {
+    const Expr *read = r.reads.at[i];
+    Expr *d = grad_derive(g, f, read), *inside = NULL;
+    if (!d) continue;
+    d = grad_times(g->m->arena, cot, d);
+    for (int k = 0; k < read->nix && read->otherwise; k++)
+      if (ix_by_value(read->ix[k])) inside = grad_inside(g, f, read);
+    if (inside) d = ex_where(g->m->arena, inside, d, ex_lit(g->m->arena, d->dtype, 0));
+    contribute(g, f, read, d);
+  }
+}
