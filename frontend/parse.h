@@ -1,5 +1,5 @@
 /* parse.h: the state that the parser's files share: parse.c (items), parse_parts.c (types, axes, names) and
-   parse_expr.c (expressions).
+   syn_expr.c (expressions).
 
    On an error the parser reports, sets `panic` and jumps to the end of the statement. There no token fits any rule, so
    every function falls through with harmless results and without a second report; whoever called drops the item and
@@ -23,28 +23,28 @@ typedef struct {
 } Parser;
 
 /* tokens */
-const Token *parse_token(const Parser *p);
-const Token *parse_next(const Parser *p); /* the one after it */
-bool parse_at(const Parser *p, TokKind k);
-bool parse_take(Parser *p, TokKind k);                     /* if it is there */
-Token parse_need(Parser *p, TokKind k, const char *what);  /* an error if it is not: "expected WHAT" */
-void parse_close(Parser *p, TokKind k, const Token *open); /* the bracket that closes *open */
-Loc parse_span(const Parser *p, Loc start);                /* from start to the last token taken */
+const Token *syn_token(const Parser *p);
+const Token *syn_next(const Parser *p); /* the one after it */
+bool syn_at(const Parser *p, TokKind k);
+bool syn_take(Parser *p, TokKind k);                     /* if it is there */
+Token syn_need(Parser *p, TokKind k, const char *what);  /* an error if it is not: "expected WHAT" */
+void syn_close(Parser *p, TokKind k, const Token *open); /* the bracket that closes *open */
+Loc syn_span(const Parser *p, Loc start);                /* from start to the last token taken */
 /* Reports unless panicking, then panics. NULL if nothing was reported. */
-Diag *parse_fail(Parser *p, const char *code, Loc loc, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-Diag *parse_expected(Parser *p, const char *what);
+Diag *syn_fail(Parser *p, const char *code, Loc loc, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+Diag *syn_expected(Parser *p, const char *what);
 
 /* parts */
-AstName parse_name(Parser *p, const char *what); /* small first letter */
-AstName parse_dim_name(Parser *p);
-AstNames parse_names(Parser *p, const char *what);
-AstAxes parse_axes(Parser *p);
-AstAxes parse_at_axes(Parser *p); /* [ "@" axes ] */
-AstType parse_type(Parser *p);
+AstName syn_name(Parser *p, const char *what); /* small first letter */
+AstName syn_dim_name(Parser *p);
+AstNames syn_names(Parser *p, const char *what);
+AstAxes syn_axes(Parser *p);
+AstAxes syn_at_axes(Parser *p); /* [ "@" axes ] */
+AstType syn_type(Parser *p);
 
 /* expressions */
-AstExpr *parse_expr(Parser *p);
-AstExpr *parse_call(Parser *p, const char *what);
-AstExpr *parse_setting(Parser *p);
+AstExpr *syn_expr(Parser *p);
+AstExpr *syn_call(Parser *p, const char *what);
+AstExpr *syn_setting(Parser *p);
 
 #endif

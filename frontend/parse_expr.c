@@ -1,4 +1,4 @@
-/* parse_expr.c: expressions, by precedence climbing.
+/* syn_expr.c: expressions, by precedence climbing.
 
      where(u <= t, sum[k](q[b,t,k] * k[b,u,k]) / sqrt(K), -inf)
 
@@ -51,14 +51,14 @@ static void deepen(AstExpr *e, const AstExpr *child) {
 }
 
 static AstExpr *too_deep(Parser *p, Loc loc) {
-  Diag *g = parse_fail(p, "E0106", loc, "this expression is nested more than %d deep", AST_MAX_DEPTH);
+  Diag *g = syn_fail(p, "E0106", loc, "this expression is nested more than %d deep", AST_MAX_DEPTH);
   if (g) diag_help(p->d, g, "give a part of it a name in a statement of its own");
   return p->dummy;
 }
 
 /* Ends a node that began at `start`: its span, and its depth against the limit. */
 static AstExpr *finish(Parser *p, AstExpr *e, Loc start) {
-  e->loc = parse_span(p, start);
+  e->loc = syn_span(p, start);
   deepen(e, e->left);
   deepen(e, e->right);
   deepen(e, e->otherwise);
@@ -75,31 +75,31 @@ static Loc start_of(const Parser *p, int token) { return p->lexed.tokens.at[toke
 /* ---- calls, reads, reductions ----------------------------------------------------------------------------- */
 
 static AstArg argument(Parser *p) {
-  AstArg g = {.loc = parse_token(p)->loc};
-  if (parse_at(p, TOK_STRING)) {
-    Token t = parse_need(p, TOK_STRING, "a string");
+  AstArg g = {.loc = syn_token(p)->loc};
+  if (syn_at(p, TOK_STRING)) {
+    Token t = syn_need(p, TOK_STRING, "a string");
     g.value = node(p, AST_STRING, t.loc);
     g.value->name = t.text;
     g.value = finish(p, g.value, t.loc);
-  } else if (parse_at(p, TOK_NAME) && parse_next(p)->kind == TOK_ASSIGN) {
-    g.name = parse_name(p, "a name");
-    parse_take(p, TOK_ASSIGN);
-    g.value = parse_expr(p);
+  } else if (syn_at(p, TOK_NAME) && syn_next(p)->kind == TOK_ASSIGN) {
+    g.name = syn_name(p, "a name");
+    syn_take(p, TOK_ASSIGN);
+    g.value = syn_expr(p);
   } else {
-    g.each = parse_take(p, TOK_EACH);
-    g.value = parse_expr(p);
+    g.each = syn_take(p, TOK_EACH);
+    g.value = syn_expr(p);
   }
-  g.loc = parse_span(p, g.loc);
+  g.loc = syn_span(p, g.loc);
   return g;
 }
 
 static void arguments(Parser *p, AstExpr *e) {
-  Token open = parse_need(p, TOK_LPAREN, "`(`");
-  if (!parse_at(p, TOK_RPAREN)) do {
+  Token open = syn_need(p, TOK_LPAREN, "`(`");
+  if (!syn_at(p, TOK_RPAREN)) do {
       AstArg g = argument(p);
       vec_push(p->a, e->args, g);
-    } while (parse_take(p, TOK_COMMA));
-  parse_close(p, TOK_RPAREN, &open);
+    } while (syn_take(p, TOK_COMMA));
+  syn_close(p, TOK_RPAREN, &open);
 }
 
 static AstExpr *call(Parser *p, Token name) {
@@ -114,21 +114,21 @@ typedef VEC(AstBind) Binds;
 /* What stands in the brackets after a name: expressions, each with a range where `: range` follows. Whether it is a
    read or a reduction is known by what comes behind the bracket. */
 static void bracketed(Parser *p, AstExpr *e, Binds *ranges) {
-  Token open = parse_need(p, TOK_LBRACKET, "`[`");
+  Token open = syn_need(p, TOK_LBRACKET, "`[`");
   do {
-    AstExpr *x = parse_expr(p);
+    AstExpr *x = syn_expr(p);
     AstBind b = {.name = {x->name, x->loc}};
-    if (parse_take(p, TOK_COLON)) b.range = parse_expr(p);
+    if (syn_take(p, TOK_COLON)) b.range = syn_expr(p);
     vec_push(p->a, e->index, x);
     vec_push(p->a, *ranges, b);
-  } while (parse_take(p, TOK_COMMA));
-  parse_close(p, TOK_RBRACKET, &open);
+  } while (syn_take(p, TOK_COMMA));
+  syn_close(p, TOK_RBRACKET, &open);
 }
 
 static AstExpr *read(Parser *p, AstExpr *e, const Binds *ranges) {
   for (int i = 0; i < ranges->n; i++) {
     if (!ranges->at[i].range) continue;
-    Diag *g = parse_fail(p, "E0107", ranges->at[i].range->loc, "a range cannot stand in a read");
+    Diag *g = syn_fail(p, "E0107", ranges->at[i].range->loc, "a range cannot stand in a read");
     if (g)
       diag_help(p->d, g, "a range stands where its index is bound: on the left side, or in a reduction: `sum[%s: ...](...)`",
                 ranges->at[i].name.text ? ranges->at[i].name.text : "i");
@@ -141,7 +141,7 @@ static AstExpr *reduction(Parser *p, AstExpr *e, const Binds *ranges, Loc start)
   for (int i = 0; i < ranges->n; i++) {
     const AstExpr *x = e->index.at[i];
     bool bare = x->kind == AST_NAME && !x->is_dim && !x->parens;
-    if (!bare) parse_fail(p, "E0108", x->loc, "a reduction needs the names of indices here, as in `sum[i, j](...)`");
+    if (!bare) syn_fail(p, "E0108", x->loc, "a reduction needs the names of indices here, as in `sum[i, j](...)`");
     vec_push(p->a, e->binds, ranges->at[i]);
   }
   e->index.n = 0;
@@ -154,13 +154,13 @@ static AstExpr *read_or_reduction(Parser *p, Token name) {
   Binds ranges = {0};
   e->name = name.text;
   bracketed(p, e, &ranges);
-  return parse_at(p, TOK_LPAREN) ? reduction(p, e, &ranges, name.loc) : read(p, e, &ranges);
+  return syn_at(p, TOK_LPAREN) ? reduction(p, e, &ranges, name.loc) : read(p, e, &ranges);
 }
 
 static AstExpr *micro(Parser *p) {
-  Token t = parse_need(p, TOK_MICRO, "`micro`"), name = parse_need(p, TOK_NAME, "a reduction");
+  Token t = syn_need(p, TOK_MICRO, "`micro`"), name = syn_need(p, TOK_NAME, "a reduction");
   AstExpr *e = read_or_reduction(p, name);
-  if (e->kind != AST_REDUCE) parse_fail(p, "E0108", e->loc, "`micro` stands before a reduction: `micro mean[b](...)`");
+  if (e->kind != AST_REDUCE) syn_fail(p, "E0108", e->loc, "`micro` stands before a reduction: `micro mean[b](...)`");
   e->micro = true;
   return finish(p, e, t.loc);
 }
@@ -168,20 +168,20 @@ static AstExpr *micro(Parser *p) {
 /* ---- primary ---------------------------------------------------------------------------------------------- */
 
 static AstExpr *number(Parser *p) {
-  Token t = *parse_token(p);
+  Token t = *syn_token(p);
   AstExpr *e = node(p, t.kind == TOK_INT ? AST_INT : AST_FLOAT, t.loc);
   e->ival = t.ival;
   e->fval = t.fval;
   e->text = t.text;
-  parse_take(p, t.kind);
+  syn_take(p, t.kind);
   return finish(p, e, t.loc);
 }
 
 static AstExpr *name_or_more(Parser *p) {
-  Token t = *parse_token(p);
-  parse_take(p, t.kind);
-  if (parse_at(p, TOK_LBRACKET)) return read_or_reduction(p, t);
-  if (parse_at(p, TOK_LPAREN)) return call(p, t);
+  Token t = *syn_token(p);
+  syn_take(p, t.kind);
+  if (syn_at(p, TOK_LBRACKET)) return read_or_reduction(p, t);
+  if (syn_at(p, TOK_LPAREN)) return call(p, t);
   AstExpr *e = node(p, AST_NAME, t.loc);
   e->name = t.text;
   e->is_dim = t.kind == TOK_DIM;
@@ -193,37 +193,37 @@ static AstExpr *tuple(Parser *p, Token open, AstExpr *first) {
   AstExpr *e = node(p, AST_TUPLE, open.loc);
   AstArg g = {.value = first, .loc = first->loc};
   vec_push(p->a, e->args, g);
-  while (parse_take(p, TOK_COMMA)) {
-    g.value = parse_expr(p);
+  while (syn_take(p, TOK_COMMA)) {
+    g.value = syn_expr(p);
     g.loc = g.value->loc;
     vec_push(p->a, e->args, g);
   }
-  parse_close(p, TOK_RPAREN, &open);
+  syn_close(p, TOK_RPAREN, &open);
   return finish(p, e, open.loc);
 }
 
 static AstExpr *parenthesized(Parser *p) {
-  Token open = parse_need(p, TOK_LPAREN, "`(`");
-  AstExpr *e = parse_expr(p);
-  if (p->in_setting && parse_at(p, TOK_COMMA)) return tuple(p, open, e);
-  parse_close(p, TOK_RPAREN, &open);
+  Token open = syn_need(p, TOK_LPAREN, "`(`");
+  AstExpr *e = syn_expr(p);
+  if (p->in_setting && syn_at(p, TOK_COMMA)) return tuple(p, open, e);
+  syn_close(p, TOK_RPAREN, &open);
   e->parens = true;
   return e;
 }
 
 static AstExpr *no_primary(Parser *p) {
-  const Token *t = parse_token(p);
+  const Token *t = syn_token(p);
   Diag *g = NULL;
   if (t->kind == TOK_WORD) {
-    g = parse_fail(p, "E0109", t->loc, "`%s` is neither a number nor a name", t->text);
+    g = syn_fail(p, "E0109", t->loc, "`%s` is neither a number nor a name", t->text);
     if (g) diag_help(p->d, g, "names begin with a letter; a product needs its `*`");
   } else if (t->kind == TOK_NOT) {
-    g = parse_fail(p, "E0110", t->loc, "`not` binds less tightly than the operator before it");
+    g = syn_fail(p, "E0110", t->loc, "`not` binds less tightly than the operator before it");
     if (g) diag_help(p->d, g, "put it in parentheses: `(not ...)`");
   } else if (t->kind == TOK_STRING) {
-    parse_fail(p, "E0110", t->loc, "a string is no value");
+    syn_fail(p, "E0110", t->loc, "a string is no value");
   } else {
-    g = parse_expected(p, "an expression");
+    g = syn_expected(p, "an expression");
     if (g && t->kind == TOK_PLUS) diag_help(p->d, g, "there is no unary `+`");
   }
   return p->dummy;
@@ -231,15 +231,15 @@ static AstExpr *no_primary(Parser *p) {
 
 /* Words that only settings know: `pipeline = 1f1b`, `zero = none`, names of parameters as strings. */
 static AstExpr *setting_word(Parser *p) {
-  Token t = *parse_token(p);
+  Token t = *syn_token(p);
   AstExpr *e = node(p, t.kind == TOK_STRING ? AST_STRING : AST_NAME, t.loc);
   e->name = t.text;
-  parse_take(p, t.kind);
+  syn_take(p, t.kind);
   return finish(p, e, t.loc);
 }
 
 static AstExpr *primary(Parser *p) {
-  TokKind k = parse_token(p)->kind;
+  TokKind k = syn_token(p)->kind;
   if (p->in_setting && (k == TOK_WORD || k == TOK_STRING || k == TOK_NONE)) return setting_word(p);
   switch (k) {
   case TOK_INT:
@@ -265,19 +265,19 @@ static AstExpr *negated(Parser *p, Token minus, AstExpr *x) {
 static AstExpr *or_else(Parser *p, const Token *minus) {
   int first = p->at;
   AstExpr *e = primary(p);
-  if (!parse_at(p, TOK_ELSE)) return e;
-  Loc word = parse_token(p)->loc;
+  if (!syn_at(p, TOK_ELSE)) return e;
+  Loc word = syn_token(p)->loc;
   if (e->kind != AST_READ || e->parens) {
-    Diag *g = parse_fail(p, "E0111", word, "`else` belongs to a read directly before it");
+    Diag *g = syn_fail(p, "E0111", word, "`else` belongs to a read directly before it");
     if (g) diag_help(p->d, g, "write `(x[i - 1] else 0)`");
   }
   if (minus) {
-    Diag *g = parse_fail(p, "E0112", minus->loc, "is this minus for the read, or for all up to the `else` value?");
+    Diag *g = syn_fail(p, "E0112", minus->loc, "is this minus for the read, or for all up to the `else` value?");
     if (g) diag_help(p->d, g, "write `-(%s[...] else ...)` or `(-%s[...])`", e->name, e->name);
   }
-  parse_take(p, TOK_ELSE);
-  Token sign = *parse_token(p);
-  bool negative = parse_take(p, TOK_MINUS);
+  syn_take(p, TOK_ELSE);
+  Token sign = *syn_token(p);
+  bool negative = syn_take(p, TOK_MINUS);
   AstExpr *x = primary(p);
   e->otherwise = negative ? negated(p, sign, x) : x;
   return finish(p, e, start_of(p, first));
@@ -286,8 +286,8 @@ static AstExpr *or_else(Parser *p, const Token *minus) {
 static AstExpr *power(Parser *p, const Token *minus) {
   int first = p->at;
   AstExpr *x = or_else(p, minus);
-  Token t = *parse_token(p);
-  if (!parse_take(p, TOK_POW)) return x;
+  Token t = *syn_token(p);
+  if (!syn_take(p, TOK_POW)) return x;
   if (p->depth >= AST_MAX_DEPTH) return too_deep(p, t.loc);
   p->depth++;
   AstExpr *e = node(p, AST_BINARY, t.loc);
@@ -299,36 +299,36 @@ static AstExpr *power(Parser *p, const Token *minus) {
 }
 
 static AstExpr *unary(Parser *p) {
-  if (!parse_at(p, TOK_MINUS)) return power(p, NULL);
-  if (p->depth >= AST_MAX_DEPTH) return too_deep(p, parse_token(p)->loc);
+  if (!syn_at(p, TOK_MINUS)) return power(p, NULL);
+  if (p->depth >= AST_MAX_DEPTH) return too_deep(p, syn_token(p)->loc);
   p->depth++;
-  Token minus = *parse_token(p);
-  parse_take(p, TOK_MINUS);
-  AstExpr *x = parse_at(p, TOK_MINUS) ? unary(p) : power(p, &minus);
+  Token minus = *syn_token(p);
+  syn_take(p, TOK_MINUS);
+  AstExpr *x = syn_at(p, TOK_MINUS) ? unary(p) : power(p, &minus);
   p->depth--;
   return negated(p, minus, x);
 }
 
 static AstExpr *negation(Parser *p) {
-  if (!parse_at(p, TOK_NOT)) return unary(p);
-  if (p->depth >= AST_MAX_DEPTH) return too_deep(p, parse_token(p)->loc);
+  if (!syn_at(p, TOK_NOT)) return unary(p);
+  if (p->depth >= AST_MAX_DEPTH) return too_deep(p, syn_token(p)->loc);
   p->depth++;
-  AstExpr *e = node(p, AST_UNARY, parse_token(p)->loc);
+  AstExpr *e = node(p, AST_UNARY, syn_token(p)->loc);
   e->op = AST_NOT;
-  parse_take(p, TOK_NOT);
+  syn_take(p, TOK_NOT);
   e->left = climb(p, NOT);
   p->depth--;
   return finish(p, e, e->head);
 }
 
 static AstExpr *binary(Parser *p, int first, AstExpr *left, Infix f) {
-  AstExpr *e = node(p, AST_BINARY, parse_token(p)->loc);
+  AstExpr *e = node(p, AST_BINARY, syn_token(p)->loc);
   e->op = f.op;
   e->left = left;
-  parse_take(p, parse_token(p)->kind);
+  syn_take(p, syn_token(p)->kind);
   e->right = climb(p, f.level + 1);
-  if (f.level == COMPARE && infix(parse_token(p)->kind).level == COMPARE) {
-    Diag *g = parse_fail(p, "E0113", parse_token(p)->loc, "comparisons do not chain");
+  if (f.level == COMPARE && infix(syn_token(p)->kind).level == COMPARE) {
+    Diag *g = syn_fail(p, "E0113", syn_token(p)->loc, "comparisons do not chain");
     if (g) diag_help(p->d, g, "write `a < b and b < c`");
   }
   return finish(p, e, start_of(p, first));
@@ -338,30 +338,30 @@ static AstExpr *binary(Parser *p, int first, AstExpr *left, Infix f) {
 static AstExpr *climb(Parser *p, int least) {
   int first = p->at;
   AstExpr *left = least <= NOT ? negation(p) : unary(p);
-  for (Infix f = infix(parse_token(p)->kind); f.level && f.level >= least; f = infix(parse_token(p)->kind))
+  for (Infix f = infix(syn_token(p)->kind); f.level && f.level >= least; f = infix(syn_token(p)->kind))
     left = binary(p, first, left, f);
   return left;
 }
 
-AstExpr *parse_expr(Parser *p) {
-  if (p->depth >= AST_MAX_DEPTH) return too_deep(p, parse_token(p)->loc);
+AstExpr *syn_expr(Parser *p) {
+  if (p->depth >= AST_MAX_DEPTH) return too_deep(p, syn_token(p)->loc);
   p->depth++;
   AstExpr *e = climb(p, OR);
   p->depth--;
   return e;
 }
 
-AstExpr *parse_call(Parser *p, const char *what) {
-  if (!parse_at(p, TOK_NAME) || parse_next(p)->kind != TOK_LPAREN) {
-    parse_expected(p, what);
+AstExpr *syn_call(Parser *p, const char *what) {
+  if (!syn_at(p, TOK_NAME) || syn_next(p)->kind != TOK_LPAREN) {
+    syn_expected(p, what);
     return p->dummy;
   }
   return name_or_more(p);
 }
 
-AstExpr *parse_setting(Parser *p) {
+AstExpr *syn_setting(Parser *p) {
   p->in_setting = true;
-  AstExpr *e = parse_expr(p);
+  AstExpr *e = syn_expr(p);
   p->in_setting = false;
   return e;
 }

@@ -5,21 +5,21 @@
 
 /* ---- tokens ----------------------------------------------------------------------------------------------- */
 
-const Token *parse_token(const Parser *p) { return &p->lexed.tokens.at[p->at]; }
+const Token *syn_token(const Parser *p) { return &p->lexed.tokens.at[p->at]; }
 
-const Token *parse_next(const Parser *p) { return &p->lexed.tokens.at[p->at + (p->at + 1 < p->lexed.tokens.n)]; }
+const Token *syn_next(const Parser *p) { return &p->lexed.tokens.at[p->at + (p->at + 1 < p->lexed.tokens.n)]; }
 
-bool parse_at(const Parser *p, TokKind k) { return parse_token(p)->kind == k; }
+bool syn_at(const Parser *p, TokKind k) { return syn_token(p)->kind == k; }
 
-bool parse_take(Parser *p, TokKind k) {
-  if (!parse_at(p, k) || k == TOK_EOF) return false;
+bool syn_take(Parser *p, TokKind k) {
+  if (!syn_at(p, k) || k == TOK_EOF) return false;
   p->at++;
   return true;
 }
 
 static size_t offset(const Parser *p, Loc l) { return p->lexed.starts.at[l.line - 1] + (size_t)l.col - 1; }
 
-Loc parse_span(const Parser *p, Loc start) {
+Loc syn_span(const Parser *p, Loc start) {
   if (p->at == 0) return start;
   Loc last = p->lexed.tokens.at[p->at - 1].loc;
   size_t from = offset(p, start), to = offset(p, last) + (size_t)last.len;
@@ -33,15 +33,15 @@ Loc parse_span(const Parser *p, Loc start) {
    met a BAD token: then the statement has been reported. */
 static bool skip_statement(Parser *p) {
   bool reported = false;
-  for (TokKind k = parse_token(p)->kind; k != TOK_NL && k != TOK_EOF && k != TOK_LBRACE && k != TOK_RBRACE;) {
+  for (TokKind k = syn_token(p)->kind; k != TOK_NL && k != TOK_EOF && k != TOK_LBRACE && k != TOK_RBRACE;) {
     reported |= k == TOK_BAD;
     p->at++;
-    k = parse_token(p)->kind;
+    k = syn_token(p)->kind;
   }
   return reported;
 }
 
-Diag *parse_fail(Parser *p, const char *code, Loc loc, const char *fmt, ...) {
+Diag *syn_fail(Parser *p, const char *code, Loc loc, const char *fmt, ...) {
   if (p->panic) return NULL;
   va_list ap;
   va_start(ap, fmt);
@@ -57,20 +57,20 @@ static const char *shown(Parser *p, const Token *t) {
   return named ? arena_printf(p->a, "`%.60s`", t->text) : tok_text(t->kind);
 }
 
-Diag *parse_expected(Parser *p, const char *what) {
-  const Token *t = parse_token(p);
-  return parse_fail(p, "E0110", t->loc, "expected %s, found %s", what, shown(p, t));
+Diag *syn_expected(Parser *p, const char *what) {
+  const Token *t = syn_token(p);
+  return syn_fail(p, "E0110", t->loc, "expected %s, found %s", what, shown(p, t));
 }
 
-Token parse_need(Parser *p, TokKind k, const char *what) {
-  Token t = *parse_token(p);
-  if (!parse_take(p, k)) parse_expected(p, what);
+Token syn_need(Parser *p, TokKind k, const char *what) {
+  Token t = *syn_token(p);
+  if (!syn_take(p, k)) syn_expected(p, what);
   return t;
 }
 
-void parse_close(Parser *p, TokKind k, const Token *open) {
-  if (parse_take(p, k)) return;
-  Diag *g = parse_expected(p, arena_printf(p->a, "`,` or %s", tok_text(k)));
+void syn_close(Parser *p, TokKind k, const Token *open) {
+  if (syn_take(p, k)) return;
+  Diag *g = syn_expected(p, arena_printf(p->a, "`,` or %s", tok_text(k)));
   if (g) diag_label(p->d, g, open->loc, "this bracket is still open");
 }
 
@@ -78,76 +78,76 @@ void parse_close(Parser *p, TokKind k, const Token *open) {
 
 static AstName name_of(const Token *t) { return (AstName){t->text, t->loc}; }
 
-AstName parse_name(Parser *p, const char *what) {
-  Token t = *parse_token(p);
-  if (parse_take(p, TOK_NAME)) return name_of(&t);
+AstName syn_name(Parser *p, const char *what) {
+  Token t = *syn_token(p);
+  if (syn_take(p, TOK_NAME)) return name_of(&t);
   if (t.kind == TOK_DIM) {
-    Diag *g = parse_fail(p, "E0114", t.loc, "`%s` is a dim's name, but here stands %s", t.text, what);
+    Diag *g = syn_fail(p, "E0114", t.loc, "`%s` is a dim's name, but here stands %s", t.text, what);
     if (g) diag_help(p->d, g, "only dims begin with a capital letter");
   } else if (tok_is_word(t.kind)) {
-    Diag *g = parse_fail(p, "E0115", t.loc, "%s is a keyword and cannot be %s", tok_text(t.kind), what);
+    Diag *g = syn_fail(p, "E0115", t.loc, "%s is a keyword and cannot be %s", tok_text(t.kind), what);
     if (g) diag_help(p->d, g, "choose another name, such as `%s_`", t.text);
   } else {
-    parse_expected(p, what);
+    syn_expected(p, what);
   }
   return (AstName){"", t.loc};
 }
 
-AstName parse_dim_name(Parser *p) {
-  Token t = *parse_token(p);
-  if (parse_take(p, TOK_DIM)) return name_of(&t);
+AstName syn_dim_name(Parser *p) {
+  Token t = *syn_token(p);
+  if (syn_take(p, TOK_DIM)) return name_of(&t);
   if (t.kind != TOK_NAME) {
-    parse_expected(p, "a dim's name");
+    syn_expected(p, "a dim's name");
     return (AstName){"", t.loc};
   }
-  Diag *g = parse_fail(p, "E0114", t.loc, "the name of a dim begins with a capital letter");
+  Diag *g = syn_fail(p, "E0114", t.loc, "the name of a dim begins with a capital letter");
   char first = t.text[0];
   if (g && first >= 'a' && first <= 'z') diag_help(p->d, g, "call it `%c%s`", first - 'a' + 'A', t.text + 1);
   return (AstName){"", t.loc};
 }
 
-AstNames parse_names(Parser *p, const char *what) {
+AstNames syn_names(Parser *p, const char *what) {
   AstNames v = {0};
   do {
-    AstName n = parse_name(p, what);
+    AstName n = syn_name(p, what);
     vec_push(p->a, v, n);
-  } while (parse_take(p, TOK_COMMA));
+  } while (syn_take(p, TOK_COMMA));
   return v;
 }
 
 /* ---- axes and types --------------------------------------------------------------------------------------- */
 
-AstAxes parse_axes(Parser *p) {
-  AstAxes x = {.present = true, .loc = parse_token(p)->loc};
-  Token open = *parse_token(p);
-  if (parse_take(p, TOK_NONE)) {
+AstAxes syn_axes(Parser *p) {
+  AstAxes x = {.present = true, .loc = syn_token(p)->loc};
+  Token open = *syn_token(p);
+  if (syn_take(p, TOK_NONE)) {
     x.none = true;
-  } else if (parse_take(p, TOK_LPAREN)) {
-    x.names = parse_names(p, "the name of a mesh axis");
-    parse_close(p, TOK_RPAREN, &open);
+  } else if (syn_take(p, TOK_LPAREN)) {
+    x.names = syn_names(p, "the name of a mesh axis");
+    syn_close(p, TOK_RPAREN, &open);
   } else {
-    AstName n = parse_name(p, "the name of a mesh axis");
+    AstName n = syn_name(p, "the name of a mesh axis");
     vec_push(p->a, x.names, n);
   }
-  x.loc = parse_span(p, x.loc);
+  x.loc = syn_span(p, x.loc);
   return x;
 }
 
-AstAxes parse_at_axes(Parser *p) { return parse_take(p, TOK_AT) ? parse_axes(p) : (AstAxes){0}; }
+AstAxes syn_at_axes(Parser *p) { return syn_take(p, TOK_AT) ? syn_axes(p) : (AstAxes){0}; }
 
-AstType parse_type(Parser *p) {
-  AstType t = {.loc = parse_token(p)->loc};
-  t.dtype = parse_name(p, "a type");
-  Token open = *parse_token(p);
-  t.brackets = parse_take(p, TOK_LBRACKET);
+AstType syn_type(Parser *p) {
+  AstType t = {.loc = syn_token(p)->loc};
+  t.dtype = syn_name(p, "a type");
+  Token open = *syn_token(p);
+  t.brackets = syn_take(p, TOK_LBRACKET);
   if (t.brackets) {
     do {
-      AstTypeDim dim = {.size = parse_expr(p)};
-      dim.axes = parse_at_axes(p);
+      AstTypeDim dim = {.size = syn_expr(p)};
+      dim.axes = syn_at_axes(p);
       vec_push(p->a, t.dims, dim);
-    } while (parse_take(p, TOK_COMMA));
-    parse_close(p, TOK_RBRACKET, &open);
+    } while (syn_take(p, TOK_COMMA));
+    syn_close(p, TOK_RBRACKET, &open);
   }
-  t.loc = parse_span(p, t.loc);
+  t.loc = syn_span(p, t.loc);
   return t;
 }
