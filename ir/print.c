@@ -182,17 +182,18 @@ static void print_atom(Printer *p, const Op *op, const Term *t, bool scaled) {
   if (scaled) puts_(p, ")");
 }
 
+/* `2*i + p - 1`; `7 - i` where the first term is negative and the constant is not. */
 static void print_index(Printer *p, const Op *op, const IExpr *x) {
+  bool constant_first = x->n == 0 || (x->c > 0 && x->term[0].coef < 0);
+  if (constant_first) put(p, "%lld", (long long)x->c);
   for (int i = 0; i < x->n; i++) {
     int64_t k = x->term[i].coef, size = k < 0 ? -k : k;
-    puts_(p, i ? (k < 0 ? " - " : " + ") : k < 0 ? "-" : "");
+    bool first = i == 0 && !constant_first;
+    puts_(p, first ? (k < 0 ? "-" : "") : k < 0 ? " - " : " + ");
     if (size != 1) put(p, "%lld*", (long long)size);
-    print_atom(p, op, &x->term[i], k != 1 && (size != 1 || i == 0));
+    print_atom(p, op, &x->term[i], size != 1 || (first && k < 0));
   }
-  if (x->n == 0)
-    put(p, "%lld", (long long)x->c);
-  else if (x->c)
-    put(p, " %c %lld", x->c < 0 ? '-' : '+', (long long)(x->c < 0 ? -x->c : x->c));
+  if (x->c && !constant_first) put(p, " %c %lld", x->c < 0 ? '-' : '+', (long long)(x->c < 0 ? -x->c : x->c));
 }
 
 static void print_expr(Printer *p, const Op *op, const Expr *x, int prec);
@@ -440,7 +441,7 @@ static void print_yield(Printer *p, const Op *op, int indent) {
 
 /* ---- statements -------------------------------------------------------------------------------------------------- */
 
-static int result_indices(const Op *op, int result, int *index) {
+int text_result_indices(const Op *op, int result, int *index) {
   bool plain = op_class(op->kind) == CLS_SPACE && op->kind != OP_ATTENTION_GRAD;
   if (!plain) return 0;
   if (op->kind == OP_ATTENTION && result == 1) return op->read[0] && op->read[1] && op->body ? attention_rows(op, index) : 0;
@@ -452,7 +453,7 @@ static void print_results(Printer *p, const Op *op) {
   for (int r = 0; r < op->nout; r++) {
     if (r) puts_(p, ", ");
     print_value(p, op->out[r]);
-    int index[MAX_INDEX], n = result_indices(op, r, index);
+    int index[MAX_INDEX], n = text_result_indices(op, r, index);
     for (int i = 0; i < n; i++) {
       puts_(p, i ? "," : "[");
       print_index_name(p, op, index[i]);

@@ -30,4 +30,7 @@ static const ExText EX_TEXT[] = {
 #include "ir/exprs.def"
 };
 
+/* print.c: which indices of the space stand behind the name of a result, in order; returns how many. */
+int text_result_indices(const Op *op, int result, int *index);
+
 #endif
