@@ -13,22 +13,22 @@ typedef VEC(ValueId) Ids;
 
 static ValueId new_argument(Parser *p, Region *b, const char *name, Loc loc, Type t) {
   if (p->failed) return -1;
-  if (ir_find_value(p->m, name) >= 0) return parse_fail(p, "E0904", loc, "%%%s is defined twice", name), -1;
+  if (ir_find_value(p->m, name) >= 0) return irp_fail(p, "E0904", loc, "%%%s is defined twice", name), -1;
   return ir_arg(p->m, b, name, t);
 }
 
 /* `%x1: TYPE = %x`; without a type the operand's, for `each` without its dim 0. */
 static void parse_argument(Parser *p, Region *b, Ids *in, bool slice) {
   Loc loc = p->tok.loc;
-  const char *name = expect_value_name(p);
-  bool written = accept_punct(p, ":");
+  const char *name = irp_value_name(p);
+  bool written = irp_take(p, ":");
   Type t = {0};
-  if (written) t = parse_type(p);
-  expect_punct(p, "=");
-  ValueId v = expect_value(p);
+  if (written) t = irp_type(p);
+  irp_need(p, "=");
+  ValueId v = irp_value(p);
   if (p->failed) return;
   const Type *from = &p->m->values.at[v].type;
-  if (slice && from->rank == 0) return parse_fail(p, "E0905", loc, "a scalar has no slices");
+  if (slice && from->rank == 0) return irp_fail(p, "E0905", loc, "a scalar has no slices");
   if (!written) t = *from;
   if (!written && slice) {
     t.rank--;
@@ -40,59 +40,59 @@ static void parse_argument(Parser *p, Region *b, Ids *in, bool slice) {
 
 static int parse_arguments_of(Parser *p, Region *b, Ids *in, const char *word) {
   int before = in->n;
-  if (!accept_word(p, word)) return 0;
-  expect_punct(p, "(");
-  if (accept_punct(p, ")")) return 0;
+  if (!irp_take_word(p, word)) return 0;
+  irp_need(p, "(");
+  if (irp_take(p, ")")) return 0;
   do {
-    if (in->n == MAX_TEXT_OPERANDS) return parse_fail(p, "E0903", p->tok.loc, "too many operands"), 0;
+    if (in->n == MAX_TEXT_OPERANDS) return irp_fail(p, "E0903", p->tok.loc, "too many operands"), 0;
     parse_argument(p, b, in, !strcmp(word, "each"));
-  } while (accept_punct(p, ","));
-  expect_punct(p, ")");
+  } while (irp_take(p, ","));
+  irp_need(p, ")");
   return in->n - before;
 }
 
 static int parse_yields(Parser *p, Region *b, const char *word) {
   int before = b->yields.n;
-  if (word && !accept_word(p, word)) return 0;
-  if (word) expect_punct(p, "(");
+  if (word && !irp_take_word(p, word)) return 0;
+  if (word) irp_need(p, "(");
   if (p->tok.kind == TOK_VALUE) {
     do {
-      if (b->yields.n == MAX_TEXT_OPERANDS) return parse_fail(p, "E0903", p->tok.loc, "too many yields"), 0;
-      vec_push(p->a, b->yields, expect_value(p));
-    } while (accept_punct(p, ","));
+      if (b->yields.n == MAX_TEXT_OPERANDS) return irp_fail(p, "E0903", p->tok.loc, "too many yields"), 0;
+      vec_push(p->a, b->yields, irp_value(p));
+    } while (irp_take(p, ","));
   }
-  if (word) expect_punct(p, ")");
+  if (word) irp_need(p, ")");
   return b->yields.n - before;
 }
 
 static void parse_repeat(Parser *p, Op *op, const Results *results, int depth) {
-  if (depth == MAX_REGIONS) return parse_fail(p, "E0903", p->tok.loc, "more than %d repeats in one another", MAX_REGIONS);
+  if (depth == MAX_REGIONS) return irp_fail(p, "E0903", p->tok.loc, "more than %d repeats in one another", MAX_REGIONS);
   Loc head = p->tok.loc;
   Region *b = op->body_region = ir_region(p->m, op);
-  op->reverse = accept_word(p, "reverse");
+  op->reverse = irp_take_word(p, "reverse");
   Loc loc = p->tok.loc;
-  const char *counter = expect_value_name(p);
+  const char *counter = irp_value_name(p);
   new_argument(p, b, counter, loc, (Type){.dtype = I64});
-  expect_punct(p, "<");
-  op->trip_dim = parse_extent(p, &op->trip, NULL);
+  irp_need(p, "<");
+  op->trip_dim = irp_extent(p, &op->trip, NULL);
   Ids in = {0};
   op->ncarried = parse_arguments_of(p, b, &in, "carry");
   op->ninvariant = parse_arguments_of(p, b, &in, "with");
   op->nstacked = parse_arguments_of(p, b, &in, "each");
   op->in = in.at;
   op->nin = in.n;
-  parse_suffixes(p, op);
-  expect_punct(p, "{");
-  parse_place(p, &op->loc, &op->why);
+  irp_suffixes(p, op);
+  irp_need(p, "{");
+  irp_place(p, &op->loc, &op->why);
   parse_region(p, b, depth + 1);
-  expect_word(p, "yield");
+  irp_need_word(p, "yield");
   int carried = parse_yields(p, b, NULL), stacked = parse_yields(p, b, "stack");
   op->nsaved = parse_yields(p, b, "save");
-  expect_punct(p, "}");
+  irp_need(p, "}");
   if (carried != op->ncarried)
-    parse_fail(p, "E0905", head, "%d values are carried, %d are yielded", op->ncarried, carried);
+    irp_fail(p, "E0905", head, "%d values are carried, %d are yielded", op->ncarried, carried);
   else if (results->n != carried + stacked + op->nsaved)
-    parse_fail(p, "E0905", head, "the repeat has %d results, its body yields %d", results->n, carried + stacked + op->nsaved);
+    irp_fail(p, "E0905", head, "the repeat has %d results, its body yields %d", results->n, carried + stacked + op->nsaved);
 }
 
 /* ---- statements ------------------------------------------------------------------------------------------------ */
@@ -111,8 +111,8 @@ static void check_indices(Parser *p, const Op *op, const Results *results) {
     bool same = n == x->n;
     for (int i = 0; same && i < n; i++) same = !strcmp(x->index[i], op->space.idx[index[i]].name);
     if (!same)
-      parse_fail(p, "E0905", x->loc, "%%%s must have %d indices, those that %s gives it, in the order of the first result",
-                 x->name, n, op_text(op->kind));
+      irp_fail(p, "E0905", x->loc, "%%%s must have %d indices, those that %s gives it, in the order of the first result", x->name,
+               n, op_text(op->kind));
   }
 }
 
@@ -120,7 +120,7 @@ static void define_results(Parser *p, Op *op, const Results *results) {
   ValueId *out = NEW_ARRAY(p->a, ValueId, results->n);
   for (int i = 0; i < results->n; i++) {
     const Result *r = &results->at[i];
-    if (ir_find_value(p->m, r->name) >= 0) return parse_fail(p, "E0904", r->loc, "%%%s is defined twice", r->name);
+    if (ir_find_value(p->m, r->name) >= 0) return irp_fail(p, "E0904", r->loc, "%%%s is defined twice", r->name);
     out[i] = ir_value(p->m, r->name, r->type, op->loc);
   }
   op->out = out;
@@ -129,21 +129,21 @@ static void define_results(Parser *p, Op *op, const Results *results) {
 
 static void parse_statement(Parser *p, Region *r, int depth) {
   Results results = {0};
-  if (p->tok.kind == TOK_VALUE) parse_results(p, &results);
+  if (p->tok.kind == TOK_VALUE) irp_results(p, &results);
   Loc loc = p->tok.loc;
-  const char *word = expect_name(p, "an op");
+  const char *word = irp_name(p, "an op");
   int kind = p->failed ? -1 : find_op(word);
-  if (kind < 0) return parse_fail(p, "E0902", loc, "no op is called %s", word);
+  if (kind < 0) return irp_fail(p, "E0902", loc, "no op is called %s", word);
   if ((op_class((OpKind)kind) == CLS_EFFECT) != (results.n == 0))
-    return parse_fail(p, "E0901", loc, "%s has %s", word, results.n ? "no results" : "results");
+    return irp_fail(p, "E0901", loc, "%s has %s", word, results.n ? "no results" : "results");
   Op *op = ir_op(p->m, (OpKind)kind, (Loc){0});
   if (op->kind == OP_REPEAT)
     parse_repeat(p, op, &results, depth);
   else {
-    parse_op_text(p, op, &results);
+    irp_op(p, op, &results);
     check_indices(p, op, &results);
-    parse_suffixes(p, op);
-    parse_place(p, &op->loc, &op->why);
+    irp_suffixes(p, op);
+    irp_place(p, &op->loc, &op->why);
   }
   if (p->failed) return;
   define_results(p, op, &results);
@@ -151,45 +151,45 @@ static void parse_statement(Parser *p, Region *r, int depth) {
 }
 
 static void parse_region(Parser *p, Region *r, int depth) {
-  while (!p->failed && !at_punct(p, "}") && !at_word(p, "yield")) parse_statement(p, r, depth);
+  while (!p->failed && !irp_at(p, "}") && !irp_at_word(p, "yield")) parse_statement(p, r, depth);
 }
 
 /* ---- the module ------------------------------------------------------------------------------------------------- */
 
 static void parse_mesh(Parser *p) {
   Mesh *m = &p->m->mesh;
-  expect_word(p, "mesh");
-  m->name = expect_name(p, "the mesh's name");
-  expect_punct(p, "(");
+  irp_need_word(p, "mesh");
+  m->name = irp_name(p, "the mesh's name");
+  irp_need(p, "(");
   int64_t devices = 1;
-  while (!p->failed && !at_punct(p, ")")) {
+  while (!p->failed && !irp_at(p, ")")) {
     Loc loc = p->tok.loc;
-    if (m->naxes == MAX_AXES) return parse_fail(p, "E0903", loc, "more than %d axes", MAX_AXES);
-    const char *name = expect_name(p, "an axis");
-    if (mesh_axis(m, name) >= 0) return parse_fail(p, "E0904", loc, "axis %s is declared twice", name);
-    expect_punct(p, "=");
-    Axis axis = {name, expect_int(p, 1, MAX_DEVICES, "an axis' size")};
+    if (m->naxes == MAX_AXES) return irp_fail(p, "E0903", loc, "more than %d axes", MAX_AXES);
+    const char *name = irp_name(p, "an axis");
+    if (mesh_axis(m, name) >= 0) return irp_fail(p, "E0904", loc, "axis %s is declared twice", name);
+    irp_need(p, "=");
+    Axis axis = {name, irp_int(p, 1, MAX_DEVICES, "an axis' size")};
     devices *= axis.size;
-    if (devices > MAX_DEVICES) return parse_fail(p, "E0903", loc, "the mesh has more than %d devices", MAX_DEVICES);
+    if (devices > MAX_DEVICES) return irp_fail(p, "E0903", loc, "the mesh has more than %d devices", MAX_DEVICES);
     m->axis[m->naxes++] = axis;
-    if (!accept_punct(p, ",")) break;
+    if (!irp_take(p, ",")) break;
   }
-  expect_punct(p, ")");
+  irp_need(p, ")");
 }
 
 static double named_real(Parser *p, const char *name, bool first) {
-  if (!first) expect_punct(p, ",");
-  expect_word(p, name);
-  expect_punct(p, "=");
-  return expect_real(p, "a number");
+  if (!first) irp_need(p, ",");
+  irp_need_word(p, name);
+  irp_need(p, "=");
+  return irp_real(p, "a number");
 }
 
 static void parse_optimizer(Parser *p, Train *t) {
   static const char *const kinds[] = {"sgd", "adamw"}, *const truths[] = {"false", "true"};
-  expect_word(p, "optimizer");
-  expect_punct(p, "=");
-  t->optimizer = (OptimizerKind)expect_one_of(p, kinds, COUNT(kinds), "sgd or adamw");
-  expect_punct(p, "(");
+  irp_need_word(p, "optimizer");
+  irp_need(p, "=");
+  t->optimizer = (OptimizerKind)irp_one_of(p, kinds, COUNT(kinds), "sgd or adamw");
+  irp_need(p, "(");
   t->lr = named_real(p, "lr", true);
   if (t->optimizer == OPT_ADAMW) {
     t->beta1 = named_real(p, "beta1", false);
@@ -197,42 +197,42 @@ static void parse_optimizer(Parser *p, Train *t) {
     t->eps = named_real(p, "eps", false);
   } else {
     t->momentum = named_real(p, "momentum", false);
-    expect_punct(p, ",");
-    expect_word(p, "nesterov");
-    expect_punct(p, "=");
-    t->nesterov = expect_one_of(p, truths, COUNT(truths), "true or false");
+    irp_need(p, ",");
+    irp_need_word(p, "nesterov");
+    irp_need(p, "=");
+    t->nesterov = irp_one_of(p, truths, COUNT(truths), "true or false");
   }
   t->weight_decay = named_real(p, "weight_decay", false);
-  expect_punct(p, ")");
+  irp_need(p, ")");
 }
 
 static void parse_schedule(Parser *p, Train *t) {
   static const char *const kinds[] = {"constant", "cosine", "linear"};
-  expect_word(p, "lr");
-  expect_punct(p, "=");
-  t->schedule = (LrKind)expect_one_of(p, kinds, COUNT(kinds), "constant, cosine or linear");
+  irp_need_word(p, "lr");
+  irp_need(p, "=");
+  t->schedule = (LrKind)irp_one_of(p, kinds, COUNT(kinds), "constant, cosine or linear");
   if (t->schedule == LR_CONSTANT) return;
-  expect_punct(p, "(");
+  irp_need(p, "(");
   t->warmup = named_real(p, "warmup", true);
   t->schedule_steps = named_real(p, "steps", false);
   t->floor = named_real(p, "floor", false);
-  expect_punct(p, ")");
+  irp_need(p, ")");
 }
 
 static void parse_decay(Parser *p, Train *t) {
   static const char *const kinds[] = {"all", "matrices"};
-  expect_word(p, "decay");
-  expect_punct(p, "=");
-  if (!accept_punct(p, "(")) {
-    t->decay = (DecayKind)expect_one_of(p, kinds, COUNT(kinds), "all, matrices or a list of names");
+  irp_need_word(p, "decay");
+  irp_need(p, "=");
+  if (!irp_take(p, "(")) {
+    t->decay = (DecayKind)irp_one_of(p, kinds, COUNT(kinds), "all, matrices or a list of names");
     return;
   }
   t->decay = DECAY_NAMES;
-  while (!p->failed && !at_punct(p, ")")) {
-    vec_push(p->a, t->decay_names, expect_string(p, "a parameter's name"));
-    if (!accept_punct(p, ",")) break;
+  while (!p->failed && !irp_at(p, ")")) {
+    vec_push(p->a, t->decay_names, irp_string(p, "a parameter's name"));
+    if (!irp_take(p, ",")) break;
   }
-  expect_punct(p, ")");
+  irp_need(p, ")");
 }
 
 /* The loss is defined by the program that follows: its name and place are kept until then. */
@@ -240,33 +240,33 @@ static void parse_train(Parser *p, Tok *loss) {
   Train *t = &p->m->train;
   t->present = true;
   *loss = p->tok;
-  expect_value_name(p);
-  expect_punct(p, "{");
+  irp_value_name(p);
+  irp_need(p, "{");
   parse_optimizer(p, t);
-  expect_punct(p, ",");
+  irp_need(p, ",");
   parse_schedule(p, t);
-  expect_punct(p, ",");
-  if (at_word(p, "clip")) {
+  irp_need(p, ",");
+  if (irp_at_word(p, "clip")) {
     t->has_clip = true;
     t->clip = named_real(p, "clip", true);
-    expect_punct(p, ",");
+    irp_need(p, ",");
   }
   parse_decay(p, t);
-  expect_punct(p, ",");
-  expect_word(p, "steps");
-  expect_punct(p, "=");
-  t->steps = expect_int(p, 0, MAX_SIZE, "steps");
-  expect_punct(p, "}");
-  parse_place(p, &t->loc, NULL);
+  irp_need(p, ",");
+  irp_need_word(p, "steps");
+  irp_need(p, "=");
+  t->steps = irp_int(p, 0, MAX_SIZE, "steps");
+  irp_need(p, "}");
+  irp_place(p, &t->loc, NULL);
 }
 
 static void parse_program(Parser *p) {
-  expect_word(p, "program");
-  expect_word(p, "stage");
-  Program g = {(int)expect_int(p, 0, INT32_MAX, "a stage"), ir_region(p->m, NULL)};
-  expect_punct(p, "{");
+  irp_need_word(p, "program");
+  irp_need_word(p, "stage");
+  Program g = {(int)irp_int(p, 0, INT32_MAX, "a stage"), ir_region(p->m, NULL)};
+  irp_need(p, "{");
   parse_region(p, g.body, 0);
-  expect_punct(p, "}");
+  irp_need(p, "}");
   vec_push(p->a, p->m->programs, g);
 }
 
@@ -274,36 +274,36 @@ static void parse_buffers(Parser *p) {
   Module *m = p->m;
   m->buffers = NEW_ARRAY(p->a, Buffer, m->values.n);
   for (int i = 0; i < m->values.n; i++) m->buffers[i].offset = -1;
-  expect_punct(p, "{");
-  while (!p->failed && !at_punct(p, "}")) {
-    ValueId v = expect_value(p);
-    expect_punct(p, ":");
-    Buffer b = {.offset = expect_int(p, 0, MAX_SIZE, "an offset")};
-    expect_punct(p, "+");
-    b.bytes = expect_int(p, 0, MAX_SIZE, "a size");
+  irp_need(p, "{");
+  while (!p->failed && !irp_at(p, "}")) {
+    ValueId v = irp_value(p);
+    irp_need(p, ":");
+    Buffer b = {.offset = irp_int(p, 0, MAX_SIZE, "an offset")};
+    irp_need(p, "+");
+    b.bytes = irp_int(p, 0, MAX_SIZE, "a size");
     if (!p->failed) m->buffers[v] = b;
   }
-  expect_punct(p, "}");
-  expect_word(p, "arena");
-  m->arena_bytes = expect_int(p, 0, MAX_SIZE, "the arena's size");
-  expect_word(p, "workspace");
-  m->workspace_bytes = expect_int(p, 0, MAX_SIZE, "the workspace's size");
+  irp_need(p, "}");
+  irp_need_word(p, "arena");
+  m->arena_bytes = irp_int(p, 0, MAX_SIZE, "the arena's size");
+  irp_need_word(p, "workspace");
+  m->workspace_bytes = irp_int(p, 0, MAX_SIZE, "the workspace's size");
 }
 
 static void parse_module(Parser *p) {
   Tok loss = {0};
-  expect_word(p, "stage");
-  p->m->stage = (Stage)expect_one_of(p, STAGE_TEXT, COUNT(STAGE_TEXT), "annotated, sharded, collected, local or scheduled");
+  irp_need_word(p, "stage");
+  p->m->stage = (Stage)irp_one_of(p, STAGE_TEXT, COUNT(STAGE_TEXT), "annotated, sharded, collected, local or scheduled");
   parse_mesh(p);
-  if (accept_word(p, "train")) parse_train(p, &loss);
+  if (irp_take_word(p, "train")) parse_train(p, &loss);
   p->m->programs.n = 0; /* ir_module begins with an empty one */
   do parse_program(p);
-  while (!p->failed && at_word(p, "program"));
-  if (p->m->stage == STAGE_SCHEDULED && accept_word(p, "buffers")) parse_buffers(p);
-  if (p->tok.kind != TOK_END) fail_expected(p, "the end of the text");
+  while (!p->failed && irp_at_word(p, "program"));
+  if (p->m->stage == STAGE_SCHEDULED && irp_take_word(p, "buffers")) parse_buffers(p);
+  if (p->tok.kind != TOK_END) irp_expected(p, "the end of the text");
   if (!p->m->train.present || p->failed) return;
   p->m->train.loss = ir_find_value(p->m, loss.text);
-  if (p->m->train.loss < 0) parse_fail(p, "E0902", loss.loc, "no value is called %%%s", loss.text);
+  if (p->m->train.loss < 0) irp_fail(p, "E0902", loss.loc, "no value is called %%%s", loss.text);
 }
 
 Module *ir_parse(Arena *a, Diags *d, int file) {
@@ -311,7 +311,7 @@ Module *ir_parse(Arena *a, Diags *d, int file) {
   Parser p = {
       .a = a, .d = d, .m = ir_module(a), .file = file, .at = f.text, .end = f.text + f.len, .line_start = f.text, .line = 1};
   for (int i = 0; i < d->files.n; i++) vec_push(a, p.m->files, d->files.at[i].name);
-  lex_next(&p);
+  irp_next(&p);
   parse_module(&p);
   if (p.failed) return NULL;
   ir_number(p.m);

@@ -4,41 +4,41 @@
 
 static AxisPart parse_part(Parser *p) {
   Loc loc = p->tok.loc;
-  const char *name = expect_name(p, "a mesh axis");
+  const char *name = irp_name(p, "a mesh axis");
   int axis = p->failed ? -1 : mesh_axis(&p->m->mesh, name);
-  if (axis < 0) return parse_fail(p, "E0902", loc, "the mesh has no axis %s", name), (AxisPart){0, 1, 1};
+  if (axis < 0) return irp_fail(p, "E0902", loc, "the mesh has no axis %s", name), (AxisPart){0, 1, 1};
   AxisPart part = axis_whole(&p->m->mesh, axis);
-  if (!accept_punct(p, "(")) return part;
+  if (!irp_take(p, "(")) return part;
   int64_t whole = part.size;
-  part.pre = expect_int(p, 1, whole, "how many parts stand before this one");
-  expect_punct(p, ":");
-  part.size = expect_int(p, 1, whole, "the size of a part of an axis");
-  expect_punct(p, ")");
+  part.pre = irp_int(p, 1, whole, "how many parts stand before this one");
+  irp_need(p, ":");
+  part.size = irp_int(p, 1, whole, "the size of a part of an axis");
+  irp_need(p, ")");
   if (whole % (part.pre * part.size))
-    parse_fail(p, "E0905", loc, "%s(%lld:%lld) is no part of an axis of %lld", name, (long long)part.pre, (long long)part.size,
-               (long long)whole);
+    irp_fail(p, "E0905", loc, "%s(%lld:%lld) is no part of an axis of %lld", name, (long long)part.pre, (long long)part.size,
+             (long long)whole);
   return part;
 }
 
 static int parse_parts(Parser *p, AxisPart *part) {
   int n = 0;
   do {
-    if (n == MAX_PARTS) return parse_fail(p, "E0903", p->tok.loc, "more than %d axes", MAX_PARTS), n;
+    if (n == MAX_PARTS) return irp_fail(p, "E0903", p->tok.loc, "more than %d axes", MAX_PARTS), n;
     part[n++] = parse_part(p);
-  } while (accept_punct(p, ","));
+  } while (irp_take(p, ","));
   return n;
 }
 
 static void parse_split(Parser *p, Split *s) {
   s->fixed = p->m->stage == STAGE_ANNOTATED;
-  if (accept_word(p, "none")) return;
-  bool several = accept_punct(p, "(");
+  if (irp_take_word(p, "none")) return;
+  bool several = irp_take(p, "(");
   if (several)
     s->n = parse_parts(p, s->part);
   else
     s->part[s->n++] = parse_part(p);
-  if (several) expect_punct(p, ")");
-  if (accept_word(p, "granule")) s->granule = expect_int(p, 1, MAX_SIZE, "a granule");
+  if (several) irp_need(p, ")");
+  if (irp_take_word(p, "granule")) s->granule = irp_int(p, 1, MAX_SIZE, "a granule");
 }
 
 /* Products of sizes must not overflow: k counts parts. */
@@ -49,81 +49,81 @@ static bool parts_fit(const Split *s) {
   return true;
 }
 
-const char *parse_extent(Parser *p, int64_t *size, Split *s) {
+const char *irp_extent(Parser *p, int64_t *size, Split *s) {
   const char *name = NULL;
   if (p->tok.kind == TOK_NAME || p->tok.kind == TOK_STRING) {
-    name = expect_name(p, "a dim");
-    expect_punct(p, "=");
+    name = irp_name(p, "a dim");
+    irp_need(p, "=");
   }
   Loc loc = p->tok.loc;
-  *size = expect_int(p, 0, MAX_SIZE, "a size");
-  if (!s || !accept_punct(p, "@")) return name;
+  *size = irp_int(p, 0, MAX_SIZE, "a size");
+  if (!s || !irp_take(p, "@")) return name;
   parse_split(p, s);
-  if (!parts_fit(s)) return parse_fail(p, "E0903", loc, "this dim is split into too many parts"), name;
+  if (!parts_fit(s)) return irp_fail(p, "E0903", loc, "this dim is split into too many parts"), name;
   if (p->m->stage < STAGE_LOCAL || s->n == 0) return name;
-  expect_punct(p, ":");
-  int64_t capacity = split_capacity(s, *size), written = expect_int(p, 0, MAX_SIZE, "a capacity");
+  irp_need(p, ":");
+  int64_t capacity = split_capacity(s, *size), written = irp_int(p, 0, MAX_SIZE, "a capacity");
   if (written != capacity)
-    parse_fail(p, "E0905", loc, "the capacity of this split is %lld, not %lld", (long long)capacity, (long long)written);
+    irp_fail(p, "E0905", loc, "the capacity of this split is %lld, not %lld", (long long)capacity, (long long)written);
   return name;
 }
 
 static void parse_pending(Parser *p, Pending *g) {
   g->n = parse_parts(p, g->part);
-  expect_punct(p, ":");
-  g->kind = expect_one_of(p, REDUCE_TEXT, COUNT(REDUCE_TEXT), "sum, max, min or prod");
-  expect_punct(p, "}");
+  irp_need(p, ":");
+  g->kind = irp_one_of(p, REDUCE_TEXT, COUNT(REDUCE_TEXT), "sum, max, min or prod");
+  irp_need(p, "}");
 }
 
-Type parse_type(Parser *p) {
+Type irp_type(Parser *p) {
   Type t = {0};
   Loc loc = p->tok.loc;
-  const char *name = expect_name(p, "a type");
-  if (!p->failed && !dtype_by_name(name, &t.dtype)) parse_fail(p, "E0902", loc, "no type is called %s", name);
+  const char *name = irp_name(p, "a type");
+  if (!p->failed && !dtype_by_name(name, &t.dtype)) irp_fail(p, "E0902", loc, "no type is called %s", name);
   int64_t bytes = 8;
-  if (accept_punct(p, "[")) {
+  if (irp_take(p, "[")) {
     do {
-      if (t.rank == MAX_RANK) return parse_fail(p, "E0903", p->tok.loc, "more than %d dims", MAX_RANK), t;
+      if (t.rank == MAX_RANK) return irp_fail(p, "E0903", p->tok.loc, "more than %d dims", MAX_RANK), t;
       Dim *d = &t.dim[t.rank++];
-      d->name = parse_extent(p, &d->size, &d->split);
+      d->name = irp_extent(p, &d->size, &d->split);
       if (!checked_mul(bytes, max_i64(d->size, 1), &bytes) || bytes > MAX_SIZE * 1024)
-        parse_fail(p, "E0903", loc, "a tensor of this shape is too large");
-    } while (accept_punct(p, ","));
-    expect_punct(p, "]");
+        irp_fail(p, "E0903", loc, "a tensor of this shape is too large");
+    } while (irp_take(p, ","));
+    irp_need(p, "]");
   }
-  if (at_punct(p, "{") && !p->tok.spaced) {
-    lex_next(p);
+  if (irp_at(p, "{") && !p->tok.spaced) {
+    irp_next(p);
     parse_pending(p, &t.pending);
   }
   return t;
 }
 
-int find_index(const Space *s, const char *name) {
+int irp_find_index(const Space *s, const char *name) {
   for (int i = 0; i < s->n; i++)
     if (!strcmp(s->idx[i].name, name)) return i;
   return -1;
 }
 
-void add_index(Parser *p, Space *s, Index i, Loc loc) {
+void irp_add_index(Parser *p, Space *s, Index i, Loc loc) {
   if (p->failed) return;
   if (s->n == MAX_INDEX)
-    parse_fail(p, "E0903", loc, "more than %d indices", MAX_INDEX);
-  else if (find_index(s, i.name) >= 0)
-    parse_fail(p, "E0904", loc, "index %s is declared twice", i.name);
+    irp_fail(p, "E0903", loc, "more than %d indices", MAX_INDEX);
+  else if (irp_find_index(s, i.name) >= 0)
+    irp_fail(p, "E0904", loc, "index %s is declared twice", i.name);
   else
     s->idx[s->n++] = i;
 }
 
-void parse_space(Parser *p, Space *s) {
-  expect_punct(p, "[");
-  if (accept_punct(p, "]")) return;
+void irp_space(Parser *p, Space *s) {
+  irp_need(p, "[");
+  if (irp_take(p, "]")) return;
   do {
     Index i = {0};
     Loc loc = p->tok.loc;
-    i.name = expect_name(p, "an index");
-    expect_punct(p, ":");
-    i.dim = parse_extent(p, &i.range, &i.split);
-    add_index(p, s, i, loc);
-  } while (accept_punct(p, ","));
-  expect_punct(p, "]");
+    i.name = irp_name(p, "an index");
+    irp_need(p, ":");
+    i.dim = irp_extent(p, &i.range, &i.split);
+    irp_add_index(p, s, i, loc);
+  } while (irp_take(p, ","));
+  irp_need(p, "]");
 }

@@ -1,4 +1,4 @@
-/* parser.h: the parts of the IR's parser: lex_ir.c (tokens), parse_type.c (types and lists of indices),
+/* parser.h: the parts of the IR's parser: parse_lex.c (tokens), parse_type.c (types and lists of indices),
    parse_body.c (index expressions and bodies), parse_op.c (ops), parse.c (regions and the module). Private to ir/. */
 #ifndef DTC_IR_PARSER_H
 #define DTC_IR_PARSER_H
@@ -36,37 +36,37 @@ typedef struct {
   Op *op; /* whose expressions are being parsed */
 } Parser;
 
-/* lex_ir.c. The first fault is reported and ends the text, so that every loop ends. */
-void lex_next(Parser *p);
-void parse_fail(Parser *p, const char *code, Loc loc, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-void fail_expected(Parser *p, const char *what);
-bool at_word(const Parser *p, const char *word);
-bool at_punct(const Parser *p, const char *punct);
-bool accept_word(Parser *p, const char *word);
-bool accept_punct(Parser *p, const char *punct);
-void expect_word(Parser *p, const char *word);
-void expect_punct(Parser *p, const char *punct);
-const char *expect_name(Parser *p, const char *what);   /* bare or quoted */
-const char *expect_string(Parser *p, const char *what); /* quoted */
-const char *expect_value_name(Parser *p);
-ValueId expect_value(Parser *p); /* one that is defined; 0 after a fault if there is none */
-int64_t expect_int(Parser *p, int64_t min, int64_t max, const char *what);
-double expect_real(Parser *p, const char *what);
-int expect_one_of(Parser *p, const char *const *words, int n, const char *what);
-void parse_place(Parser *p, Loc *loc, const char **why); /* the rest of the line behind `;`, if there is one */
+/* parse_lex.c. The first fault is reported and ends the text, so that every loop ends. */
+void irp_next(Parser *p);
+void irp_fail(Parser *p, const char *code, Loc loc, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void irp_expected(Parser *p, const char *what);
+bool irp_at_word(const Parser *p, const char *word);
+bool irp_at(const Parser *p, const char *punct);
+bool irp_take_word(Parser *p, const char *word);
+bool irp_take(Parser *p, const char *punct);
+void irp_need_word(Parser *p, const char *word);
+void irp_need(Parser *p, const char *punct);
+const char *irp_name(Parser *p, const char *what);   /* bare or quoted */
+const char *irp_string(Parser *p, const char *what); /* quoted */
+const char *irp_value_name(Parser *p);
+ValueId irp_value(Parser *p); /* one that is defined; 0 after a fault if there is none */
+int64_t irp_int(Parser *p, int64_t min, int64_t max, const char *what);
+double irp_real(Parser *p, const char *what);
+int irp_one_of(Parser *p, const char *const *words, int n, const char *what);
+void irp_place(Parser *p, Loc *loc, const char **why); /* the rest of the line behind `;`, if there is one */
 
 /* parse_type.c */
-const char *parse_extent(Parser *p, int64_t *size, Split *s); /* B=8@data; returns the name or NULL */
-Type parse_type(Parser *p);
-void parse_space(Parser *p, Space *s); /* [d: D=128, ...], appended */
-int find_index(const Space *s, const char *name);
-void add_index(Parser *p, Space *s, Index i, Loc loc);
+const char *irp_extent(Parser *p, int64_t *size, Split *s); /* B=8@data; returns the name or NULL */
+Type irp_type(Parser *p);
+void irp_space(Parser *p, Space *s); /* [d: D=128, ...], appended */
+int irp_find_index(const Space *s, const char *name);
+void irp_add_index(Parser *p, Space *s, Index i, Loc loc);
 
 /* parse_body.c */
-IExpr *parse_index(Parser *p);
-int parse_indices(Parser *p, IExpr **ix, int max); /* [i, j + 1]; returns how many */
-Expr *parse_expr(Parser *p);
-int operand_number(Parser *p, ValueId v, Loc loc); /* appends it to p->op's operands unless it is one */
+IExpr *irp_index(Parser *p);
+int irp_indices(Parser *p, IExpr **ix, int max); /* [i, j + 1]; returns how many */
+Expr *irp_expr(Parser *p);
+int irp_operand(Parser *p, ValueId v, Loc loc); /* appends it to p->op's operands unless it is one */
 
 /* parse_op.c: everything of an op behind `=`, except a repeat's body, and the effects */
 typedef struct {
@@ -78,8 +78,8 @@ typedef struct {
   const char *index[MAX_RANK];
 } Result;
 typedef VEC(Result) Results;
-void parse_results(Parser *p, Results *r);
-void parse_op_text(Parser *p, Op *op, const Results *r);
-void parse_suffixes(Parser *p, Op *op);
+void irp_results(Parser *p, Results *r);
+void irp_op(Parser *p, Op *op, const Results *r);
+void irp_suffixes(Parser *p, Op *op);
 
 #endif

@@ -1,4 +1,4 @@
-/* lex_ir.c: the tokens of the IR's text. `%x` and `%"odd name"` are values, a % before a blank is the operator;
+/* parse_lex.c: the tokens of the IR's text. `%x` and `%"odd name"` are values, a % before a blank is the operator;
    `1.5d` and `3l` are numbers with a suffix; `; ...` up to the line's end is one token, `# ...` is a comment. */
 #include "parser.h"
 
@@ -9,7 +9,7 @@ static Loc here(const Parser *p, const char *from) {
   return (Loc){p->file, p->line, (int)(from - p->line_start) + 1, (int)max_i64(1, p->at - from)};
 }
 
-void parse_fail(Parser *p, const char *code, Loc loc, const char *fmt, ...) {
+void irp_fail(Parser *p, const char *code, Loc loc, const char *fmt, ...) {
   if (p->failed) return;
   p->failed = true;
   va_list ap;
@@ -56,15 +56,15 @@ static char *lex_quoted(Parser *p) {
     char c[2] = {*p->at, 0};
     const char *next = c[0] == '\\' ? unescape(p->at + 1, p->end, c) : p->at + 1;
     if (!next || (p->at[0] != '\\' && (unsigned char)c[0] < 32)) {
-      parse_fail(p, "E0901", here(p, p->at),
-                 "a string holds an escape that is not \\\\, \\\" or \\x and two hex digits, or a bare control character");
+      irp_fail(p, "E0901", here(p, p->at),
+               "a string holds an escape that is not \\\\, \\\" or \\x and two hex digits, or a bare control character");
       return s.at;
     }
     str_put(p->a, &s, c);
     p->at = next;
   }
   if (p->at >= p->end)
-    parse_fail(p, "E0901", here(p, from), "this string does not end");
+    irp_fail(p, "E0901", here(p, from), "this string does not end");
   else
     p->at++;
   return s.at;
@@ -106,8 +106,8 @@ static void lex_number(Parser *p, Tok *t) {
   }
   t->number = strtod(text, NULL);
   if (large || (!t->real && t->whole > (uint64_t)INT64_MAX + 1))
-    parse_fail(p, "E0903", here(p, from), "this integer does not fit 64 bits");
-  if (p->at < p->end && is_name_char(*p->at)) parse_fail(p, "E0901", here(p, from), "a letter follows this number");
+    irp_fail(p, "E0903", here(p, from), "this integer does not fit 64 bits");
+  if (p->at < p->end && is_name_char(*p->at)) irp_fail(p, "E0901", here(p, from), "a letter follows this number");
 }
 
 static void lex_place(Parser *p, Tok *t) {
@@ -128,10 +128,10 @@ static void lex_punct(Parser *p, Tok *t) {
     p->at += n;
     return;
   }
-  parse_fail(p, "E0901", here(p, p->at), "this character does not occur in the IR's text");
+  irp_fail(p, "E0901", here(p, p->at), "this character does not occur in the IR's text");
 }
 
-void lex_next(Parser *p) {
+void irp_next(Parser *p) {
   const char *before = p->at;
   skip_blanks(p);
   const char *from = p->at;
@@ -158,87 +158,87 @@ void lex_next(Parser *p) {
 
 /* ---- expecting ------------------------------------------------------------------------------------------- */
 
-void fail_expected(Parser *p, const char *what) {
+void irp_expected(Parser *p, const char *what) {
   const Tok *t = &p->tok;
   if (t->kind == TOK_END)
-    parse_fail(p, "E0901", t->loc, "expected %s, the text ends", what);
+    irp_fail(p, "E0901", t->loc, "expected %s, the text ends", what);
   else
-    parse_fail(p, "E0901", t->loc, "expected %s", what);
+    irp_fail(p, "E0901", t->loc, "expected %s", what);
 }
 
-bool at_word(const Parser *p, const char *word) { return p->tok.kind == TOK_NAME && !strcmp(p->tok.text, word); }
-bool at_punct(const Parser *p, const char *punct) { return p->tok.kind == TOK_PUNCT && !strcmp(p->tok.text, punct); }
+bool irp_at_word(const Parser *p, const char *word) { return p->tok.kind == TOK_NAME && !strcmp(p->tok.text, word); }
+bool irp_at(const Parser *p, const char *punct) { return p->tok.kind == TOK_PUNCT && !strcmp(p->tok.text, punct); }
 
-bool accept_word(Parser *p, const char *word) {
-  if (!at_word(p, word)) return false;
-  lex_next(p);
+bool irp_take_word(Parser *p, const char *word) {
+  if (!irp_at_word(p, word)) return false;
+  irp_next(p);
   return true;
 }
 
-bool accept_punct(Parser *p, const char *punct) {
-  if (!at_punct(p, punct)) return false;
-  lex_next(p);
+bool irp_take(Parser *p, const char *punct) {
+  if (!irp_at(p, punct)) return false;
+  irp_next(p);
   return true;
 }
 
-void expect_word(Parser *p, const char *word) {
-  if (!accept_word(p, word)) fail_expected(p, arena_printf(p->a, "`%s`", word));
+void irp_need_word(Parser *p, const char *word) {
+  if (!irp_take_word(p, word)) irp_expected(p, arena_printf(p->a, "`%s`", word));
 }
 
-void expect_punct(Parser *p, const char *punct) {
-  if (!accept_punct(p, punct)) fail_expected(p, arena_printf(p->a, "`%s`", punct));
+void irp_need(Parser *p, const char *punct) {
+  if (!irp_take(p, punct)) irp_expected(p, arena_printf(p->a, "`%s`", punct));
 }
 
 static const char *take_text(Parser *p, bool ok, const char *what) {
   const char *text = p->tok.text;
   if (ok)
-    lex_next(p);
+    irp_next(p);
   else
-    fail_expected(p, what), text = "";
+    irp_expected(p, what), text = "";
   return text;
 }
 
-const char *expect_name(Parser *p, const char *what) {
+const char *irp_name(Parser *p, const char *what) {
   return take_text(p, p->tok.kind == TOK_NAME || p->tok.kind == TOK_STRING, what);
 }
-const char *expect_string(Parser *p, const char *what) { return take_text(p, p->tok.kind == TOK_STRING, what); }
-const char *expect_value_name(Parser *p) { return take_text(p, p->tok.kind == TOK_VALUE, "a value, %name"); }
+const char *irp_string(Parser *p, const char *what) { return take_text(p, p->tok.kind == TOK_STRING, what); }
+const char *irp_value_name(Parser *p) { return take_text(p, p->tok.kind == TOK_VALUE, "a value, %name"); }
 
-ValueId expect_value(Parser *p) {
+ValueId irp_value(Parser *p) {
   Loc loc = p->tok.loc;
-  const char *name = expect_value_name(p);
+  const char *name = irp_value_name(p);
   ValueId v = p->failed ? -1 : ir_find_value(p->m, name);
-  if (v < 0) parse_fail(p, "E0902", loc, "no value %%%s is defined before this place", name);
+  if (v < 0) irp_fail(p, "E0902", loc, "no value %%%s is defined before this place", name);
   return max_i64(v, 0);
 }
 
-int64_t expect_int(Parser *p, int64_t min, int64_t max, const char *what) {
+int64_t irp_int(Parser *p, int64_t min, int64_t max, const char *what) {
   Tok t = p->tok;
-  if (t.kind != TOK_NUMBER || t.real || t.suffix) return fail_expected(p, what), min;
+  if (t.kind != TOK_NUMBER || t.real || t.suffix) return irp_expected(p, what), min;
   if (t.whole > (uint64_t)max || (int64_t)t.whole < min) {
-    parse_fail(p, "E0903", t.loc, "%s must be from %lld to %lld", what, (long long)min, (long long)max);
+    irp_fail(p, "E0903", t.loc, "%s must be from %lld to %lld", what, (long long)min, (long long)max);
     return min;
   }
-  lex_next(p);
+  irp_next(p);
   return (int64_t)t.whole;
 }
 
-double expect_real(Parser *p, const char *what) {
-  double sign = accept_punct(p, "-") ? -1 : 1, v = p->tok.number;
-  if (at_word(p, "inf"))
+double irp_real(Parser *p, const char *what) {
+  double sign = irp_take(p, "-") ? -1 : 1, v = p->tok.number;
+  if (irp_at_word(p, "inf"))
     v = INFINITY;
-  else if (at_word(p, "nan"))
+  else if (irp_at_word(p, "nan"))
     v = NAN;
   else if (p->tok.kind != TOK_NUMBER || p->tok.suffix)
-    return fail_expected(p, what), 0;
-  lex_next(p);
+    return irp_expected(p, what), 0;
+  irp_next(p);
   return sign * v;
 }
 
-int expect_one_of(Parser *p, const char *const *words, int n, const char *what) {
+int irp_one_of(Parser *p, const char *const *words, int n, const char *what) {
   for (int i = 0; i < n; i++)
-    if (accept_word(p, words[i])) return i;
-  fail_expected(p, what);
+    if (irp_take_word(p, words[i])) return i;
+  irp_expected(p, what);
   return 0;
 }
 
@@ -285,7 +285,7 @@ static const char *place_file(Parser *p, const char **s) {
   return arena_strndup(p->a, from, (size_t)(*s - from));
 }
 
-void parse_place(Parser *p, Loc *loc, const char **why) {
+void irp_place(Parser *p, Loc *loc, const char **why) {
   if (p->tok.kind != TOK_PLACE) return;
   static const char because[] = "because ";
   const char *s = p->tok.text;
@@ -293,8 +293,8 @@ void parse_place(Parser *p, Loc *loc, const char **why) {
   if (strncmp(s, because, strlen(because))) {
     const char *file = place_file(p, &s);
     if (!place_number(&s, &loc->line)) {
-      parse_fail(p, "E0901", p->tok.loc,
-                 "behind `;` stands file:line or file:line:col, then `, because` and a reason (a comment begins with #)");
+      irp_fail(p, "E0901", p->tok.loc,
+               "behind `;` stands file:line or file:line:col, then `, because` and a reason (a comment begins with #)");
       return;
     }
     place_number(&s, &loc->col);
@@ -305,6 +305,6 @@ void parse_place(Parser *p, Loc *loc, const char **why) {
   if (reason && why)
     *why = unescaped(p, s + strlen(because));
   else if (*s)
-    parse_fail(p, "E0901", p->tok.loc, "behind file:line stands `, because` and a reason, or nothing");
-  lex_next(p);
+    irp_fail(p, "E0901", p->tok.loc, "behind file:line stands `, because` and a reason, or nothing");
+  irp_next(p);
 }
