@@ -1,5 +1,5 @@
 /* parse.h: the state that the parser's files share: parse.c (items), parse_parts.c (types, axes, names) and
-   syn_expr.c (expressions).
+   parse_expr.c (expressions).
 
    On an error the parser reports, sets `panic` and jumps to the end of the statement. There no token fits any rule, so
    every function falls through with harmless results and without a second report; whoever called drops the item and

@@ -1,4 +1,4 @@
-/* syn_expr.c: expressions, by precedence climbing.
+/* parse_expr.c: expressions, by precedence climbing.
 
      where(u <= t, sum[k](q[b,t,k] * k[b,u,k]) / sqrt(K), -inf)
 

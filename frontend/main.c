@@ -1,0 +1,220 @@
+/* main.c: the dtc command: options -> read -> frontend (or IR text) -> pipeline -> what was asked for.
+
+     dtc charlm.dt -o train && ./train
+
+   Only as much of the pipeline runs as what was asked for needs. Errors and warnings go to standard error. */
+#include "codegen/codegen.h"
+#include "driver.h"
+#include "partitioner/partitioner.h"
+
+typedef struct {
+  const Options *o;
+  Arena *arena;
+  Diags *diags;
+  Clock clock;
+  int file;
+  Module *m;
+  bool said; /* something went to standard output */
+  int code;
+} Session;
+
+static bool asked_for_nothing(const Options *o) {
+  bool any = o->check || o->stop_after || o->print_after.n;
+  for (int k = 0; k < EMIT_NKINDS; k++) any |= o->emit[k].wanted;
+  return !any;
+}
+
+/* ---- what is asked for ------------------------------------------------------------------------------------ */
+
+static int texts_asked(const Options *o) {
+  int n = 0;
+  for (int k = 0; k < EMIT_EXE; k++) n += o->emit[k].wanted;
+  return n;
+}
+
+/* The place of a text: its own path, or -o if it is all that is asked for, else standard output. */
+static const char *place(const Options *o, EmitKind k) {
+  if (o->emit[k].path) return o->emit[k].path;
+  return o->out && texts_asked(o) == 1 && !o->emit[EMIT_EXE].wanted ? o->out : "-";
+}
+
+static void write_text(Session *s, const char *path, const char *text) {
+  s->said |= !strcmp(path, "-");
+  if (!output_write(s->arena, path, text)) s->code = EXIT_USAGE;
+}
+
+static void emit(Session *s, EmitKind k, const char *text) {
+  if (s->o->emit[k].wanted) write_text(s, place(s->o, k), text);
+}
+
+/* The last pass that something asked for needs, -1 for none. */
+static int last_pass(const Options *o) {
+  const Emit *e = o->emit;
+  if (o->stop_after) return pipeline_find(o->stop_after);
+  if (o->check || e[EMIT_MEMORY].wanted || e[EMIT_MEMORY_JSON].wanted || e[EMIT_C].wanted || e[EMIT_EXE].wanted)
+    return pipeline_length - 1;
+  int last = e[EMIT_SPMD].wanted || e[EMIT_SCHEDULE].wanted || e[EMIT_SCHEDULE_JSON].wanted ? pipeline_find("localize") : -1;
+  for (int i = 0; i < o->print_after.n; i++) {
+    bool all = !strcmp(o->print_after.at[i], "all");
+    last = (int)max_i64(last, all ? pipeline_length - 1 : pipeline_find(o->print_after.at[i]));
+  }
+  return last;
+}
+
+/* ---- while the passes run --------------------------------------------------------------------------------- */
+
+static bool printed_after(const Options *o, const char *pass) {
+  for (int i = 0; i < o->print_after.n; i++)
+    if (!strcmp(o->print_after.at[i], pass) || !strcmp(o->print_after.at[i], "all")) return true;
+  return false;
+}
+
+static void seen(void *env, const Module *m, int pass) {
+  Session *s = env;
+  const char *name = pipeline[pass].name;
+  if (printed_after(s->o, name)) write_text(s, "-", arena_printf(s->arena, "# after %s\n%s", name, ir_print(m, s->arena)));
+  if (strcmp(name, "localize")) return;
+  if (s->o->emit[EMIT_SPMD].wanted) emit(s, EMIT_SPMD, ir_print(m, s->arena));
+  if (s->o->emit[EMIT_SCHEDULE].wanted) emit(s, EMIT_SCHEDULE, part_report(m, s->arena, false));
+  if (s->o->emit[EMIT_SCHEDULE_JSON].wanted) emit(s, EMIT_SCHEDULE_JSON, part_report(m, s->arena, true));
+}
+
+static bool compile(Session *s) {
+  const Options *o = s->o;
+  PassContext cx = {.diags = s->diags, .keep_gathered = o->keep_gathered};
+  int first = o->from ? pipeline_start(o->from) : 0, last = last_pass(o);
+  if (o->emit[EMIT_IR].wanted) emit(s, EMIT_IR, ir_print(s->m, s->arena));
+  clock_start(&s->clock);
+  return pipeline_run(s->m, &cx, first, last, &s->clock, seen, s);
+}
+
+/* ---- after them ------------------------------------------------------------------------------------------- */
+
+static void tell_size(const Session *s, const char *out) {
+  const Module *m = s->m;
+  double mib = (double)(m->arena_bytes + m->workspace_bytes) / (1 << 20);
+  fprintf(s->said ? stderr : stdout, "%s: %lld rank%s, %.1f MiB each\n", out, (long long)mesh_devices(&m->mesh),
+          mesh_devices(&m->mesh) == 1 ? "" : "s", mib);
+}
+
+static void make_program(Session *s) {
+  const Options *o = s->o;
+  const char *text = cg_emit_c(s->m, s->arena);
+  const char *out = o->emit[EMIT_EXE].path ? o->emit[EMIT_EXE].path : o->out ? o->out : "train";
+  clock_step(&s->clock, s->arena, "emit");
+  emit(s, EMIT_C, text);
+  if (!o->emit[EMIT_EXE].wanted || s->code) return;
+  clock_start(&s->clock);
+  s->code = build_program(s->arena, o, text, out);
+  clock_step(&s->clock, s->arena, "clang");
+  if (s->code == EXIT_DONE) tell_size(s, out);
+}
+
+static void finish(Session *s) {
+  const Options *o = s->o;
+  if (o->stop_after) {
+    write_text(s, o->out && !texts_asked(o) ? o->out : "-", ir_print(s->m, s->arena));
+    return;
+  }
+  if (o->check) return;
+  if (o->emit[EMIT_MEMORY].wanted) emit(s, EMIT_MEMORY, cg_memory_report(s->m, s->arena, false));
+  if (o->emit[EMIT_MEMORY_JSON].wanted) emit(s, EMIT_MEMORY_JSON, cg_memory_report(s->m, s->arena, true));
+  if (o->emit[EMIT_C].wanted || o->emit[EMIT_EXE].wanted) make_program(s);
+}
+
+/* ---- reading ---------------------------------------------------------------------------------------------- */
+
+static bool read_source(Session *s) {
+  size_t len = 0;
+  const char *why = NULL, *path = s->o->file;
+  const char *text = read_whole_file(s->arena, path, &len, &why);
+  if (!text) {
+    fprintf(stderr, "dtc: cannot read %s: %s\n", path, why);
+    return false;
+  }
+  s->file = diags_add_file(s->diags, strcmp(path, "-") ? path : "<stdin>", text, len);
+  return true;
+}
+
+/* The tree has diagnostics of its own, because the module's frontend reads the same text once more. */
+static bool emit_ast(Session *s) {
+  if (!s->o->emit[EMIT_AST].wanted) return true;
+  Diags *d = diags_new(s->arena);
+  SourceFile f = s->diags->files.at[s->file];
+  const char *text = frontend_ast(s->arena, d, diags_add_file(d, f.name, f.text, f.len), s->o->file);
+  if (text)
+    emit(s, EMIT_AST, text);
+  else
+    diags_print(d, s->o->errors, stderr);
+  return text != NULL;
+}
+
+/* IR text is the user's: what breaks a law of its stage is an error in the file. */
+static Module *read_ir(Session *s) {
+  Module *m = ir_parse(s->arena, s->diags, s->file);
+  const char *why = NULL;
+  if (!m || s->diags->nerrors) return NULL;
+  int first = pipeline_start(s->o->from);
+  if (m->stage != pipeline[first].before)
+    diag_error(s->diags, "E0603", (Loc){0}, "%s does not begin with a module of this stage", pipeline[first].name);
+  else if (!ir_verify(m, s->o->from, &why))
+    diag_error(s->diags, "E0604", (Loc){0}, "the module breaks a law of its stage: %s", why);
+  return m;
+}
+
+static bool only_ast(const Options *o) {
+  return o->emit[EMIT_AST].wanted && texts_asked(o) == 1 && !o->emit[EMIT_EXE].wanted && !o->stop_after && !o->print_after.n &&
+         !o->check;
+}
+
+static bool read_module(Session *s) {
+  clock_start(&s->clock);
+  s->m = s->o->from ? read_ir(s) : frontend_module(s->arena, s->diags, s->file, s->o->file, &s->o->frontend);
+  clock_step(&s->clock, s->arena, "parse");
+  if (!s->m || s->diags->nerrors) return false;
+  if (!s->o->from) ir_verify(s->m, "the frontend", NULL);
+  return true;
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------------- */
+
+static int session(Arena *a, const Options *o) {
+  Session s = {.o = o, .arena = a, .diags = diags_new(a)};
+  if (!read_source(&s)) return EXIT_USAGE;
+  if (!emit_ast(&s)) return EXIT_ERRORS;
+  if (only_ast(o)) return s.code;
+  bool ok = read_module(&s) && compile(&s);
+  diags_print(s.diags, o->errors, stderr);
+  if (ok) finish(&s);
+  if (o->time_passes) clock_print(&s.clock, stderr);
+  return ok ? s.code : EXIT_ERRORS;
+}
+
+static int print_version(Arena *a, const Options *o) {
+  printf("dtc %s\n", DTC_VERSION);
+  if (!o->verbose) return EXIT_DONE;
+  Runtime r = {0};
+  bool found = build_runtime(a, &r);
+  printf("C compiler: %s\nBLAS: %s\n", build_compiler(o), DTC_BLAS);
+  if (found) printf("runtime: %s\nheaders: %s\n", r.library, r.include);
+  return found ? EXIT_DONE : EXIT_USAGE;
+}
+
+static int print_explanation(Arena *a, const Options *o) {
+  const char *text = frontend_explain(a, o->explain);
+  if (text)
+    fputs(text, stdout);
+  else
+    fprintf(stderr, "dtc: there is no error code `%s`\n", o->explain);
+  return text ? EXIT_DONE : EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
+  Arena *a = arena_new();
+  Options o = options_parse(a, argc, argv);
+  if (asked_for_nothing(&o)) o.emit[EMIT_EXE].wanted = true;
+  int code = o.version ? print_version(a, &o) : o.explain ? print_explanation(a, &o) : session(a, &o);
+  if (fflush(stdout) != 0 && code == EXIT_DONE) code = EXIT_USAGE;
+  arena_free(a);
+  return code;
+}

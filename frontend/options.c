@@ -1,0 +1,200 @@
+/* options.c: the command line -> Options. What is wrong with it ends dtc with exit code 2 and a message.
+
+     dtc charlm.dt --mesh data=4 --emit=schedule,c=model.c -o train                                          */
+#include "driver.h"
+
+#include <argp.h>
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+
+static const char *const emit_names[EMIT_NKINDS] = {"ast",    "ir",          "spmd", "schedule", "schedule-json",
+                                                    "memory", "memory-json", "c",    "exe"};
+
+const char *emit_name(EmitKind k) { return emit_names[k]; }
+
+enum {
+  KEY_MESH = 256,
+  KEY_SET,
+  KEY_EMIT,
+  KEY_PRINT_AFTER,
+  KEY_FROM,
+  KEY_STOP_AFTER,
+  KEY_TIME,
+  KEY_GATHERED,
+  KEY_ERRORS,
+  KEY_CC,
+  KEY_EXPLAIN,
+  KEY_VERSION
+};
+
+static const struct argp_option option_table[] = {
+    {"output", 'o', "OUT", 0, "the program to make (train), or the file for the one text that --emit asks for", 0},
+    {"mesh", KEY_MESH, "AXIS=N,...", 0, "sizes of mesh axes, in place of those in FILE", 0},
+    {"set", KEY_SET, "DIM=N,...", 0, "sizes of dims, in place of those in FILE", 0},
+    {"emit", KEY_EMIT, "KIND[=PATH],...", 0,
+     "what to make: see below. Text without a PATH goes to standard output, as does PATH -", 0},
+    {"cc", KEY_CC, "PATH", 0, "the C compiler for exe", 0},
+    {"keep-gathered", KEY_GATHERED, NULL, 0, "keep gathered values for the backward pass instead of gathering them again", 0},
+    {NULL, 0, NULL, 0, "Messages:", 1},
+    {"error-format", KEY_ERRORS, "text|json", 0, "how errors are printed; json: one object per line", 1},
+    {"explain", KEY_EXPLAIN, "CODE", 0, "what an error code means, with an example", 1},
+    {"version", KEY_VERSION, NULL, 0, "print the version; with --verbose also compiler, BLAS and paths", 1},
+    {"verbose", 'v', NULL, 0, NULL, 1},
+    {NULL, 0, NULL, 0, "Looking inside:", 2},
+    {"print-after", KEY_PRINT_AFTER, "PASS|all", 0, "print the IR after a pass", 2},
+    {"stop-after", KEY_STOP_AFTER, "PASS", 0, "stop there and print the IR", 2},
+    {"from", KEY_FROM, "STAGE|PASS", 0, "FILE is IR text: begin with the first pass that takes STAGE, or with PASS", 2},
+    {"time-passes", KEY_TIME, NULL, 0, "print how long each pass took", 2},
+    {0}};
+
+/* ---- values ----------------------------------------------------------------------------------------------- */
+
+/* Takes the next item of a list from *rest; NULL at its end. */
+static char *next_item(char **rest) {
+  char *item = *rest;
+  if (!item || !*item) return NULL;
+  char *comma = strchr(item, ',');
+  if (comma) *comma = 0;
+  *rest = comma ? comma + 1 : NULL;
+  return item;
+}
+
+static bool is_name(const char *s) {
+  if (!isalpha((unsigned char)*s) && *s != '_') return false;
+  while (isalnum((unsigned char)*s) || *s == '_') s++;
+  return *s == 0;
+}
+
+static bool positive(const char *s, int64_t *out) {
+  char *end;
+  errno = 0;
+  long long v = strtoll(s, &end, 10);
+  *out = v;
+  return isdigit((unsigned char)*s) && *end == 0 && errno == 0 && v > 0;
+}
+
+/* `data=4,model=2`; lists of FrontendOptions have no type of their own, hence a macro. */
+#define PUSH_SIZES(o, list, text, what, state)                                                                                   \
+  for (char *rest_ = arena_strdup((o)->arena, (text)), *item_; (item_ = next_item(&rest_));) {                                   \
+    char *eq_ = strchr(item_, '=');                                                                                              \
+    int64_t n_ = 0;                                                                                                              \
+    if (eq_) *eq_ = 0;                                                                                                           \
+    if (!eq_ || !is_name(item_) || !positive(eq_ + 1, &n_))                                                                      \
+      argp_error((state), "%s: expected NAME=SIZE with a size of at least 1, not `%s%s%s`", (what), item_, eq_ ? "=" : "",       \
+                 eq_ ? eq_ + 1 : "");                                                                                            \
+    vec_grow((o)->arena, (void **)&(list).at, (list).n, &(list).cap, sizeof *(list).at);                                         \
+    (list).at[(list).n].name = item_;                                                                                            \
+    (list).at[(list).n++].value = n_;                                                                                            \
+  }
+
+static void add_emits(Options *o, const char *text, struct argp_state *state) {
+  for (char *rest = arena_strdup(o->arena, text), *item; (item = next_item(&rest));) {
+    char *path = strchr(item, '=');
+    if (path) *path++ = 0;
+    int k = 0;
+    while (k < EMIT_NKINDS && strcmp(item, emit_names[k])) k++;
+    if (k == EMIT_NKINDS) argp_error(state, "--emit: there is no `%s`", item);
+    if (path && !*path) argp_error(state, "--emit: %s= needs a path", item);
+    if (k == EMIT_EXE && path && !strcmp(path, "-")) argp_error(state, "--emit: a program cannot go to standard output");
+    o->emit[k] = (Emit){true, path};
+  }
+}
+
+static void need_pass(const char *option, const char *pass, struct argp_state *state) {
+  if (pipeline_find(pass) < 0) argp_error(state, "%s: there is no pass `%s`", option, pass);
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------------- */
+
+static void take_file(Options *o, const char *text, struct argp_state *state) {
+  if (state->arg_num == 0 && !strcmp(text, "check"))
+    o->check = true;
+  else if (o->file)
+    argp_error(state, "more than one file: %s and %s", o->file, text);
+  else
+    o->file = text;
+}
+
+static void finish(Options *o, struct argp_state *state) {
+  if (!o->file && !o->explain && !o->version) argp_error(state, "no file is given");
+  int first = o->from ? pipeline_start(o->from) : 0, last = o->stop_after ? pipeline_find(o->stop_after) : pipeline_length;
+  if (first > last) argp_error(state, "%s comes after %s", o->from, o->stop_after);
+  if (o->from && o->emit[EMIT_AST].wanted) argp_error(state, "--emit=ast is of .dt text");
+  if (o->from && (o->frontend.mesh.n || o->frontend.dims.n)) argp_error(state, "--mesh and --set are for .dt text");
+  if (o->check && o->emit[EMIT_EXE].wanted) argp_error(state, "check makes no program");
+}
+
+static error_t parse(int key, char *text, struct argp_state *state) {
+  Options *o = state->input;
+  switch (key) {
+  case 'o': o->out = text; break;
+  case 'v': o->verbose = true; break;
+  case KEY_MESH: PUSH_SIZES(o, o->frontend.mesh, text, "--mesh", state); break;
+  case KEY_SET: PUSH_SIZES(o, o->frontend.dims, text, "--set", state); break;
+  case KEY_EMIT: add_emits(o, text, state); break;
+  case KEY_CC: o->cc = text; break;
+  case KEY_GATHERED: o->keep_gathered = true; break;
+  case KEY_EXPLAIN: o->explain = text; break;
+  case KEY_VERSION: o->version = true; break;
+  case KEY_TIME: o->time_passes = true; break;
+  case KEY_ERRORS:
+    if (strcmp(text, "text") && strcmp(text, "json")) argp_error(state, "--error-format is text or json, not `%s`", text);
+    o->errors = strcmp(text, "json") ? DIAG_TEXT : DIAG_JSON;
+    break;
+  case KEY_PRINT_AFTER:
+    if (strcmp(text, "all")) need_pass("--print-after", text, state);
+    vec_push(o->arena, o->print_after, text);
+    break;
+  case KEY_STOP_AFTER:
+    need_pass("--stop-after", text, state);
+    o->stop_after = text;
+    break;
+  case KEY_FROM:
+    if (pipeline_start(text) < 0) argp_error(state, "--from: there is no stage or pass `%s`", text);
+    o->from = text;
+    break;
+  case ARGP_KEY_ARG: take_file(o, text, state); break;
+  case ARGP_KEY_END: finish(o, state); break;
+  default: return ARGP_ERR_UNKNOWN;
+  }
+  return 0;
+}
+
+/* The end of --help: the kinds, and the pipeline as its table says it. The text is freed by argp. */
+static char *help(int key, const char *text, void *input) {
+  (void)input;
+  if (key != ARGP_KEY_HELP_POST_DOC) return (char *)text;
+  char *all = NULL;
+  size_t n;
+  FILE *f = open_memstream(&all, &n);
+  if (!f) return NULL;
+  fputs("Kinds of --emit:\n"
+        "  ast            the syntax tree as text, every operator in parentheses\n"
+        "  ir             the IR as the file says it, annotated\n"
+        "  spmd           the IR of one device, after localize\n"
+        "  schedule       every collective: bytes, times per step, line and why\n"
+        "  schedule-json  the same for programs\n"
+        "  memory         what the bytes of a device hold\n"
+        "  memory-json    the same for programs\n"
+        "  c              the training program as C\n"
+        "  exe            the training program; made if nothing else is asked for\n\nPasses:\n",
+        f);
+  for (int i = 0; i < pipeline_length; i++) fprintf(f, "  %-10s %s\n", pipeline[i].name, pipeline[i].does);
+  fputs("\nExit codes: 0 done, 1 errors in FILE, 2 wrong usage or files that cannot be written, 70 a fault of dtc.", f);
+  fclose(f);
+  return all;
+}
+
+Options options_parse(Arena *a, int argc, char **argv) {
+  static const struct argp parser = {.options = option_table,
+                                     .parser = parse,
+                                     .args_doc = "FILE\ncheck FILE",
+                                     .doc =
+                                         "Compiles a model in FILE (- for standard input) into a distributed training program.\v",
+                                     .help_filter = help};
+  Options o = {.arena = a};
+  argp_err_exit_status = EXIT_USAGE;
+  argp_parse(&parser, argc, argv, 0, NULL, &o);
+  return o;
+}
