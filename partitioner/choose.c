@@ -1,0 +1,258 @@
+/* choose.c: how one op's index space is split. Every factor is split as one of its dims is, or not at all; of all
+   combinations the cheapest wins. For %q[b,t,h,k] = sum[d] %n[b,t@model,d] * %wq[d,h@model,k]:
+
+     t@model: gather wq, then q to its layout h@model
+     h@model: gather n (shared with k and v: a third of the price)      <- wins
+     neither: gather both, and all ranks do all the work
+
+   Cost in bytes: bringing the operands, bringing the result to its layout, a tenth of a byte per point of the local
+   space (so work is replicated only where moving costs more), a little per collective. */
+#include "reshard.h"
+
+enum { MAX_CANDIDATES = 12, MAX_LEAVES = 1 << 15 };
+static const double BYTES_PER_POINT = 0.1, BYTES_PER_STEP = 64;
+
+typedef struct {
+  Reshard *r;
+  const Op *op;
+  const Factors *f;
+  const bool *pending; /* per slot */
+  const Pending *sums;
+  int n[MAX_FACTORS];
+  Split candidate[MAX_FACTORS][MAX_CANDIDATES];
+  Choice now, best;
+  double cost;
+  int leaves;
+} Search;
+
+bool version_hidden(const ValueState *s) {
+  const Type *raw = &s->have.at[0].type;
+  if (raw->pending.n > 0) return s->pinned || !s->keep;
+  return s->pinned && !sharding_equal(raw, &s->home);
+}
+
+/* ---- what a choice needs and makes --------------------------------------------------------------------- */
+
+Type choice_need(const Reshard *r, const Op *op, int slot, const Choice *c, const Pending *sums) {
+  Type t = r->state[op->in[slot]].home;
+  const int *index = r->factors[op->order]->in[slot].index;
+  for (int d = 0; d < t.rank; d++) {
+    bool again = false;
+    for (int e = 0; e < d; e++) again |= index[e] == index[d];
+    t.dim[d].split = index[d] == NO_FACTOR || again ? (Split){0} : c->split[index[d]];
+  }
+  t.pending = sums ? *sums : (Pending){0};
+  return t;
+}
+
+/* A whole dim may be read by a split index; only a table that is read by value has to be split as chosen. */
+static bool fits(const Type *t, const int *index, int nspace, const Choice *c, const Pending *sums) {
+  const Pending none = {0};
+  if (!pending_equal(&t->pending, sums ? sums : &none)) return false;
+  for (int d = 0; d < t->rank; d++) {
+    const Split *s = &t->dim[d].split;
+    bool table = index[d] >= nspace;
+    if (s->n == 0 && !(table && c->split[index[d]].n > 0)) continue;
+    if (index[d] == NO_FACTOR || !split_equal(s, &c->split[index[d]])) return false;
+  }
+  return true;
+}
+
+int version_fit(const Reshard *r, const Op *op, int slot, const Choice *c, const Pending *sums) {
+  const ValueState *s = &r->state[op->in[slot]];
+  for (int i = version_hidden(s) ? 1 : 0; i < s->have.n; i++)
+    if (fits(&s->have.at[i].type, r->factors[op->order]->in[slot].index, op->space.n, c, sums)) return i;
+  if (version_hidden(s) && s->have.n == 1 && fits(&s->home, r->factors[op->order]->in[slot].index, op->space.n, c, sums))
+    return s->have.n; /* it will be, at no cost to this op: completing is due anyway */
+  return -1;
+}
+
+double version_bytes(Reshard *r, ValueId v, const Type *need, int *source) {
+  const ValueState *s = &r->state[v];
+  double best = -1;
+  if (version_hidden(s) && s->have.n == 1) {
+    *source = 1;
+    plan_find(r->planner, &s->home, need, &best);
+    return best;
+  }
+  for (int i = version_hidden(s) ? 1 : 0; i < s->have.n; i++) {
+    double bytes = 0;
+    if (need->pending.n > s->have.at[i].type.pending.n) continue;
+    const Plan *p = plan_find(r->planner, &s->have.at[i].type, need, &bytes);
+    bytes += BYTES_PER_STEP * p->n;
+    if (best < 0 || bytes < best) best = bytes, *source = i;
+  }
+  return best;
+}
+
+Type choice_result(const Reshard *r, const Op *op, int result, const Choice *c, const Pending *sums) {
+  const Factors *f = r->factors[op->order];
+  Type t = r->state[op->out[result]].home;
+  bool in_result[MAX_FACTORS] = {0};
+  for (int d = 0; d < t.rank; d++) {
+    int i = f->out[result].index[d];
+    t.dim[d].split = i == NO_FACTOR ? (Split){0} : c->split[i];
+    if (i != NO_FACTOR) in_result[i] = true;
+  }
+  t.pending = sums ? *sums : (Pending){0};
+  for (int i = 0; i < f->n; i++)
+    for (int k = 0; k < c->split[i].n && !in_result[i]; k++) {
+      assert(t.pending.n < MAX_PARTS && "an axis is used once");
+      t.pending.kind = f->kind;
+      t.pending.part[t.pending.n++] = c->split[i].part[k];
+    }
+  return t;
+}
+
+/* ---- candidates ---------------------------------------------------------------------------------------- */
+
+static void add_candidate(Search *s, int factor, const Split *split) {
+  for (int i = 0; i < split->n; i++)
+    for (int j = 0; s->sums && j < s->sums->n; j++)
+      if (parts_overlap(split->part[i], s->sums->part[j])) return;
+  for (int i = 0; i < s->n[factor]; i++)
+    if (split_equal(&s->candidate[factor][i], split)) return;
+  if (s->n[factor] == MAX_CANDIDATES - 1) return; /* one place is for `not at all` */
+  Split *c = &s->candidate[factor][s->n[factor]++];
+  *c = *split;
+  c->fixed = false;
+}
+
+/* The split itself, its major parts, and each of its parts alone. */
+static void add_dim(Search *s, int factor, const Split *split) {
+  if (factor == NO_FACTOR || !s->f->splits[factor] || split->n == 0) return;
+  add_candidate(s, factor, split);
+  for (int n = split->n - 1; n > 0; n--) {
+    Split major = *split;
+    major.n = n;
+    add_candidate(s, factor, &major);
+  }
+  for (int i = 1; i < split->n; i++) {
+    Split one = {.n = 1, .granule = split->granule};
+    one.part[0] = split->part[i];
+    add_candidate(s, factor, &one);
+  }
+}
+
+static void add_type(Search *s, const int *index, const Type *t) {
+  for (int d = 0; d < t->rank; d++) add_dim(s, index[d], &t->dim[d].split);
+}
+
+static void find_candidates(Search *s) {
+  for (int o = 0; o < s->op->nout; o++) add_type(s, s->f->out[o].index, &s->r->state[s->op->out[o]].home);
+  for (int o = 0; o < s->op->nin; o++) {
+    const ValueState *v = &s->r->state[s->op->in[o]];
+    for (int i = 0; i < v->have.n; i++) add_type(s, s->f->in[o].index, &v->have.at[i].type);
+    add_type(s, s->f->in[o].index, &v->home);
+  }
+  for (int i = 0; i < s->f->n; i++) s->candidate[i][s->n[i]++] = (Split){0};
+}
+
+/* ---- cost ---------------------------------------------------------------------------------------------- */
+
+/* How a consumer would want its operand if it were split as its result is laid out. */
+static Choice wanted(const Reshard *r, const Op *op) {
+  const Factors *f = r->factors[op->order];
+  Choice c = {0};
+  const Type *out = &r->state[op->out[0]].home;
+  for (int d = 0; d < out->rank; d++)
+    if (f->out[0].index[d] != NO_FACTOR && f->splits[f->out[0].index[d]]) c.split[f->out[0].index[d]] = out->dim[d].split;
+  for (int o = 0; o < op->nin; o++) {
+    const Type *t = &r->state[op->in[o]].home;
+    for (int d = 0; d < t->rank; d++) {
+      int i = f->in[o].index[d];
+      if (i == NO_FACTOR || !f->splits[i] || c.split[i].n > 0) continue;
+      bool free = true;
+      for (int k = 0; k < t->dim[d].split.n; k++)
+        for (int j = 0; j < f->n; j++) free &= !split_uses(&c.split[j], t->dim[d].split.part[k]);
+      if (free) c.split[i] = t->dim[d].split;
+    }
+  }
+  return c;
+}
+
+void choose_wants(Reshard *r, const Op *op) {
+  Choice c = wanted(r, op);
+  r->want[op->order] = NEW_ARRAY(r->scratch, Type, op->nin + 1);
+  for (int o = 0; o < op->nin; o++) r->want[op->order][o] = choice_need(r, op, o, &c, NULL);
+}
+
+/* Consumers that want v in the same layout share the price of making it. */
+static int sharers(const Reshard *r, ValueId v, const Type *need) {
+  const ValueState *s = &r->state[v];
+  int n = 0;
+  for (int i = 0; i < s->uses.n; i++) {
+    const Type *want = r->want[s->uses.at[i].op->order];
+    n += want && sharding_equal(&want[s->uses.at[i].slot], need);
+  }
+  return n > 1 ? n : 1;
+}
+
+static double operand_cost(Search *s, int slot) {
+  const Pending *sums = s->pending[slot] ? s->sums : NULL;
+  if (version_fit(s->r, s->op, slot, &s->now, sums) >= 0) return 0;
+  Type need = choice_need(s->r, s->op, slot, &s->now, sums);
+  int source;
+  double bytes = version_bytes(s->r, s->op->in[slot], &need, &source);
+  return bytes > 0 ? bytes / sharers(s->r, s->op->in[slot], &need) : bytes;
+}
+
+static double result_cost(Search *s, int result) {
+  Type raw = choice_result(s->r, s->op, result, &s->now, s->sums);
+  double bytes;
+  const Type *home = &s->r->state[s->op->out[result]].home;
+  if (sharding_equal(&raw, home)) return 0;
+  const Plan *p = plan_find(s->r->planner, &raw, home, &bytes);
+  return bytes + BYTES_PER_STEP * p->n;
+}
+
+static double points(const Search *s) {
+  double n = 1;
+  for (int i = 0; i < s->op->space.n; i++)
+    if (s->f->works[i]) n *= (double)split_capacity(&s->now.split[i], s->f->range[i]);
+  return n;
+}
+
+static void consider(Search *s) {
+  double cost = points(s) * BYTES_PER_POINT;
+  for (int o = 0; o < s->op->nin && cost < s->cost; o++) cost += operand_cost(s, o);
+  for (int o = 0; o < s->op->nout && cost < s->cost; o++) cost += result_cost(s, o);
+  if (cost >= s->cost) return;
+  s->cost = cost;
+  s->best = s->now;
+}
+
+static bool clashes(const Search *s, int factor, const Split *c) {
+  for (int i = 0; i < factor; i++)
+    for (int k = 0; k < c->n; k++)
+      if (split_uses(&s->now.split[i], c->part[k])) return true;
+  return false;
+}
+
+static void try_factor(Search *s, int factor) {
+  if (s->leaves >= MAX_LEAVES) return;
+  if (factor == s->f->n) {
+    s->leaves++;
+    consider(s);
+    return;
+  }
+  for (int i = 0; i < s->n[factor]; i++) {
+    const Split *c = &s->candidate[factor][i];
+    if (clashes(s, factor, c)) continue;
+    s->now.split[factor] = *c;
+    try_factor(s, factor + 1);
+  }
+  s->now.split[factor] = (Split){0};
+}
+
+Choice choose_splits(Reshard *r, const Op *op, const bool *pending, const Pending *sums) {
+  Search s; /* large, and mostly unused: not cleared */
+  s.r = r, s.op = op, s.f = r->factors[op->order], s.pending = pending, s.sums = sums;
+  s.cost = 1e300, s.leaves = 0;
+  memset(s.n, 0, sizeof s.n);
+  memset(&s.now, 0, sizeof s.now);
+  find_candidates(&s);
+  try_factor(&s, 0);
+  assert(s.cost < 1e300 && "no split at all is always possible");
+  return s.best;
+}

@@ -1,0 +1,48 @@
+/* part.h: what the partitioner's files share. Factors: which dims of an op's operands and results are split
+   together, because they are the same index. */
+#ifndef DTC_PART_H
+#define DTC_PART_H
+
+#include "partitioner/partitioner.h"
+
+/* The indices of the op's space, and behind them one more for every dim of a gather's table that is read by
+   value: splitting it makes the result pending, as if it were a reduced index. */
+enum { MAX_FACTORS = MAX_INDEX + MAX_RANK, NO_FACTOR = -1 };
+
+typedef struct {
+  int index[MAX_RANK]; /* per dim, the factor that it is, or NO_FACTOR: it has to be whole */
+  bool by_value;       /* read inside an index expression */
+} OperandFactors;
+
+typedef struct {
+  int n; /* factors */
+  int64_t range[MAX_FACTORS];
+  bool splits[MAX_FACTORS]; /* may be split at all */
+  bool works[MAX_FACTORS];  /* splitting it divides the work */
+  Reduce kind;              /* of the pending reduction that a split factor outside of the result leaves */
+  OperandFactors *in;       /* [nin] */
+  OperandFactors *out;      /* [nout] */
+} Factors;
+
+/* Of an op of class SPACE. factors.c */
+Factors *part_factors(const Module *m, const Op *op, Arena *a);
+/* Short text: "t", or "row" for a table's dim. */
+const char *factor_name(const Op *op, int factor);
+
+/* plan.c */
+Split split_minus(const Split *s, const Split *without);              /* the parts of s that `without` does not use */
+bool box_inside(const Mesh *m, const Type *inner, const Type *outer); /* on every rank */
+/* What the step from one layout to another is called: slice, all_gather, all_to_all, permute or exchange for complete
+   dims, all_reduce or reduce_scatter where pending sums end. */
+OpKind plan_kind(const Mesh *m, const Type *from, const Type *to);
+/* The axis parts over which data moves: ranks that agree in all others form a group. */
+Pending plan_axes(const Mesh *m, const Type *from, const Type *to);
+double plan_step_bytes(const Mesh *m, OpKind kind, const Type *from, const Type *to); /* largest over ranks */
+
+/* Calls f for every op, a repeat before its body; times: how often a step runs it. */
+typedef void PartVisit(void *cx, Region *r, Op *op, int64_t times);
+void part_visit(Region *r, int64_t times, PartVisit *f, void *cx);
+
+const char *pending_text(const Mesh *m, const Pending *p, Arena *a); /* "data, model" */
+
+#endif

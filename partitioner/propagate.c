@@ -1,0 +1,149 @@
+/* propagate.c: every value gets a sharding. What the user wrote is fixed; it spreads along factors (dims that are the
+   same index of an op) into dims that are still open, forward and backward, through repeats too, until nothing
+   changes:
+
+     %x[b@data, d], param %w[d, f@model], %y[b, f] = nest sum[d] %x[b,d] * %w[d,f]     =>  %y[b@data, f@model]
+
+   An axis stands once in a value, so wishes clash; who spreads first wins: the layout of inputs (the batch), then of
+   parameters and what is laid out as they are, then pins on computed tensors (so that with the residual stream pinned
+   t@model the products keep the layout of their weights). Within one of these, the order of the program decides.
+   `@none` is a wish as well, but does not spread. A split dim that is not `fixed` afterwards was decided here. */
+#include "part.h"
+
+enum { BY_INPUT, BY_PARAM, BY_PIN, NWISHES };
+
+typedef struct {
+  Module *m;
+  Arena *scratch;
+  Factors **factors;         /* by op->order, which numbers all ops of the module here */
+  uint8_t (*wish)[MAX_RANK]; /* whose wish a value's dim follows */
+  int level;
+  bool changed;
+} Spread;
+
+/* A dim of a value. */
+typedef struct {
+  ValueId v;
+  int d;
+} Place;
+
+static Dim *dim_at(Spread *s, Place p) { return &s->m->values.at[p.v].type.dim[p.d]; }
+
+static bool spreads(Spread *s, Place p) { return dim_at(s, p)->split.n > 0 && s->wish[p.v][p.d] <= s->level; }
+
+static void fill(Spread *s, Place from, Place to) {
+  Dim *source = dim_at(s, from), *open = dim_at(s, to);
+  if (open->split.fixed || open->split.n > 0 || open->size != source->size) return;
+  const Type *t = &s->m->values.at[to.v].type;
+  for (int i = 0; i < source->split.n; i++)
+    if (type_uses(t, source->split.part[i])) return;
+  open->split = source->split;
+  open->split.fixed = false;
+  s->wish[to.v][to.d] = s->wish[from.v][from.d];
+  s->changed = true;
+}
+
+/* All these places are one factor: the first that may spread fills the open ones. */
+static void tie(Spread *s, int n, const Place *p) {
+  int best = -1;
+  for (int i = 0; i < n; i++)
+    if (spreads(s, p[i]) && (best < 0 || s->wish[p[i].v][p[i].d] < s->wish[p[best].v][p[best].d])) best = i;
+  if (best < 0) return;
+  for (int i = 0; i < n; i++)
+    if (i != best) fill(s, p[best], p[i]);
+}
+
+static void tie_values(Spread *s, int n, const ValueId *v, const int *shift) {
+  const Type *t = &s->m->values.at[v[0]].type;
+  for (int d = 0; d < t->rank - shift[0]; d++) {
+    Place p[4];
+    for (int i = 0; i < n; i++) p[i] = (Place){v[i], d + shift[i]};
+    tie(s, n, p);
+  }
+}
+
+static void spread_space(Spread *s, const Op *op) {
+  const Factors *f = s->factors[op->order];
+  Place *p = NEW_ARRAY(s->scratch, Place, (op->nin + op->nout) * MAX_RANK);
+  for (int i = 0; i < op->space.n; i++) {
+    if (!f->splits[i]) continue;
+    int n = 0;
+    for (int o = 0; o < op->nin; o++)
+      for (int d = 0; d < s->m->values.at[op->in[o]].type.rank; d++)
+        if (f->in[o].index[d] == i) p[n++] = (Place){op->in[o], d};
+    for (int o = 0; o < op->nout; o++)
+      for (int d = 0; d < s->m->values.at[op->out[o]].type.rank; d++)
+        if (f->out[o].index[d] == i) p[n++] = (Place){op->out[o], d};
+    if (n > 1) tie(s, n, p);
+  }
+}
+
+/* Carried: init, argument, yield, result. Invariant: operand, argument. Stacked: dim 0 stays whole, the others are
+   those of the slice. */
+static void spread_repeat(Spread *s, const Op *op) {
+  const Region *r = op->body_region;
+  for (int i = 0; i < op->ncarried; i++)
+    tie_values(s, 4, (ValueId[]){r->args.at[1 + i], op->in[i], r->yields.at[i], op->out[i]}, (int[]){0, 0, 0, 0});
+  for (int i = op->ncarried; i < op->nin; i++) {
+    int shift = i >= op->ncarried + op->ninvariant;
+    tie_values(s, 2, (ValueId[]){op->in[i], r->args.at[1 + i]}, (int[]){shift, 0});
+  }
+  for (int i = op->ncarried; i < op->nout; i++) tie_values(s, 2, (ValueId[]){op->out[i], r->yields.at[i]}, (int[]){1, 0});
+}
+
+static void spread_op(Spread *s, const Op *op) {
+  if (op_class(op->kind) == CLS_SPACE) spread_space(s, op);
+  if (op->kind == OP_REPEAT) spread_repeat(s, op);
+  if (op->kind == OP_UPDATE) tie_values(s, 2, op->in, (int[]){0, 0});
+}
+
+static void spread_region(Spread *s, const Region *r, bool forward) {
+  for (int i = 0; i < r->ops.n; i++) {
+    const Op *op = r->ops.at[forward ? i : r->ops.n - 1 - i];
+    if (forward) spread_op(s, op);
+    if (op->body_region) spread_region(s, op->body_region, forward);
+    spread_op(s, op);
+  }
+}
+
+/* ---- set-up ------------------------------------------------------------------------------------------ */
+
+static void count_op(void *cx, Region *r, Op *op, int64_t times) {
+  (void)r, (void)times;
+  op->order = (*(int *)cx)++;
+}
+
+static void prepare_op(void *cx, Region *r, Op *op, int64_t times) {
+  (void)r, (void)times;
+  Spread *s = cx;
+  if (op_class(op->kind) == CLS_SPACE) s->factors[op->order] = part_factors(s->m, op, s->scratch);
+  int wish = op->kind == OP_INPUT ? BY_INPUT : op_class(op->kind) == CLS_LEAF ? BY_PARAM : BY_PIN;
+  for (int o = 0; o < op->nout; o++) memset(s->wish[op->out[o]], wish, MAX_RANK);
+}
+
+/* Gradients and moments are pinned as their parameter and so are its wish. */
+static void prepare_update(void *cx, Region *r, Op *op, int64_t times) {
+  (void)r, (void)times;
+  Spread *s = cx;
+  if (op->kind == OP_TAP && op->tap == TAP_GRAD) memset(s->wish[op->in[0]], BY_PARAM, MAX_RANK);
+  if (op->kind == OP_UPDATE) memset(s->wish[op->in[1]], BY_PARAM, MAX_RANK);
+}
+
+void part_propagate(Module *m, PassContext *cx) {
+  (void)cx;
+  Spread s = {.m = m, .scratch = arena_new()};
+  s.wish = arena_alloc(s.scratch, size_mul(sizeof *s.wish, (size_t)m->values.n + 1));
+  memset(s.wish, BY_PIN, sizeof *s.wish * (size_t)m->values.n);
+  int n = 0;
+  for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, count_op, &n);
+  s.factors = NEW_ARRAY(s.scratch, Factors *, n + 1);
+  for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, prepare_op, &s);
+  for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, prepare_update, &s);
+  for (s.level = 0; s.level < NWISHES; s.level++) do {
+      s.changed = false;
+      for (int i = 0; i < m->programs.n; i++) spread_region(&s, m->programs.at[i].body, true);
+      for (int i = 0; i < m->programs.n; i++) spread_region(&s, m->programs.at[i].body, false);
+    } while (s.changed);
+  ir_number(m);
+  arena_free(s.scratch);
+}

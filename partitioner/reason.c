@@ -1,0 +1,67 @@
+/* reason.c: why a layout changes, in one clause: the consumer that asks for it and what clashed.
+
+     %r adds it to %x                              a pending sum meets a complete value
+     %q[..] needs all of t: its h is split over model
+     it is the gradient of "layer.g1", laid out as that  */
+#include "reshard.h"
+
+static const char *name_of(const Reshard *r, ValueId v) { return r->m->values.at[v].name; }
+
+/* The other side of the first + or - that has a read of operand `slot` on one side alone. */
+static const Expr *added_to(const Expr *e, int slot) {
+  if (e->op == EX_ADD || e->op == EX_SUB)
+    for (int i = 0; i < 2; i++)
+      if (e->arg[i]->op == EX_READ && e->arg[i]->operand == slot) return e->arg[1 - i];
+  for (int i = 0; i < 3; i++) {
+    const Expr *found = e->arg[i] ? added_to(e->arg[i], slot) : NULL;
+    if (found) return found;
+  }
+  return NULL;
+}
+
+static const char *space_reason(const Reshard *r, const Type *from, const Type *to, const Op *user, int slot) {
+  Arena *a = r->m->arena;
+  const char *who = name_of(r, user->out[0]);
+  const Factors *f = r->factors[user->order];
+  if (from->pending.n > 0) {
+    const Expr *other = user->body ? added_to(user->body, slot) : NULL;
+    if (other && other->op == EX_READ) return arena_printf(a, "%%%s adds it to %%%s", who, name_of(r, user->in[other->operand]));
+    return arena_printf(a, "%%%s needs the whole sum", who);
+  }
+  for (int d = 0; d < to->rank; d++) {
+    if (split_equal(&from->dim[d].split, &to->dim[d].split)) continue;
+    int i = f->in[slot].index[d];
+    const char *dim = i == NO_FACTOR ? (from->dim[d].name ? from->dim[d].name : "a dim") : factor_name(user, i);
+    if (to->dim[d].split.n > 0)
+      return arena_printf(a, "%%%s is split over %s along %s", who, ir_print_split(r->m, &to->dim[d].split, a), dim);
+    if (i == NO_FACTOR) return arena_printf(a, "%%%s reads %s at other places than its own part", who, dim);
+    if (!f->splits[i]) return arena_printf(a, "%s cannot run split along %s yet", op_text(user->kind), dim);
+    return arena_printf(a, "%%%s needs all of %s", who, dim);
+  }
+  return arena_printf(a, "for %%%s", who);
+}
+
+const char *reason_text(const Reshard *r, ValueId v, const Type *from, const Type *to, const Op *user, int slot) {
+  Arena *a = r->m->arena;
+  if (!user) return arena_printf(a, "%%%s goes around the loop in that layout", name_of(r, v));
+  switch (user->kind) {
+  case OP_TAP: return arena_printf(a, "%%%s is shown, complete", name_of(r, v));
+  case OP_UPDATE: return arena_printf(a, "it is the next %%%s", name_of(r, user->in[0]));
+  case OP_REPEAT: return "the loop takes it in that layout";
+  default: break;
+  }
+  if (r->state[v].pinned && sharding_equal(to, &r->state[v].home))
+    return arena_printf(a, "%%%s is pinned to that layout", name_of(r, v));
+  return space_reason(r, from, to, user, slot);
+}
+
+const char *pending_text(const Mesh *m, const Pending *p, Arena *a) {
+  Str s = {0};
+  str_put(a, &s, "");
+  for (int i = 0; i < p->n; i++) {
+    AxisPart x = p->part[i];
+    str_printf(a, &s, "%s%s", i ? ", " : "", m->axis[x.axis].name);
+    if (x.size != m->axis[x.axis].size) str_printf(a, &s, "(%lld:%lld)", (long long)x.pre, (long long)x.size);
+  }
+  return s.at;
+}

@@ -1,0 +1,382 @@
+/* reshard.c: every op computes a box of its index space, and where a value is not held as it is needed a `reshard`
+   stands before the first op that needs it; later ops that need the same share it.
+
+     %y[b,t,d]: f32[B@data, T, D]{model: sum} = nest sum[h: H=4@model, k] %a[b,t,h,k] * %wo[h,k,d]
+     %y.1: f32[B@data, T, D] = reshard %y                       ; because %r adds it to %x
+     %r[b,t,d]: f32[B@data, T, D] = nest %x[b,t,d] + %y.1[b,t,d]
+
+   A sum is left pending while all its consumers can pass it on without its growing (the laws of ir/README.md), then
+   completed once, in the layout that propagate gave it, for all of them. Which consumers pass it on depends on what
+   their other operands are, so the program is walked until no value has to be completed that was thought to pass;
+   then one more walk, making the same decisions, edits the program. Slices of stacked results and carried sums that
+   start as zeros may be pending too: they are reduced once, behind the loop. */
+#include "reshard.h"
+
+enum { NO_SLOT = -1 };
+
+static Type *type_of(Reshard *r, ValueId v) { return &r->m->values.at[v].type; }
+
+/* ---- versions ------------------------------------------------------------------------------------------ */
+
+static ValueId emit_reshard(Reshard *r, ValueId v, const Version *from, const Type *to, const Op *user, int slot) {
+  Loc loc = user ? user->loc : r->m->values.at[v].loc;
+  Op *op = ir_op(r->m, OP_RESHARD, loc);
+  const Op *def = r->m->values.at[v].def;
+  bool completes = from->type.pending.n > 0 && def;
+  op->phase = completes ? def->phase : user ? user->phase : r->region->parent->phase;
+  if (completes && def->loc.line) op->loc = def->loc;
+  op->why = reason_text(r, v, &from->type, to, user, slot);
+  ir_in(r->m, op, from->id);
+  ValueId out = ir_out(r->m, op, r->m->values.at[v].name, *to);
+  ir_append(r->m, r->region, op);
+  return out;
+}
+
+static ValueId add_version(Reshard *r, ValueId v, int source, const Type *need, const Op *user, int slot) {
+  ValueState *s = &r->state[v];
+  Version n = {*need, v};
+  if (r->build) n.id = emit_reshard(r, v, &s->have.at[source], need, user, slot);
+  vec_push(r->scratch, s->have, n);
+  return n.id;
+}
+
+/* A value that only its completed form may be used of gets it now. */
+static void settle(Reshard *r, ValueId v, const Op *user, int slot) {
+  ValueState *s = &r->state[v];
+  if (version_hidden(s) && s->have.n == 1) add_version(r, v, 0, &s->home, user, slot);
+}
+
+static ValueId get_version(Reshard *r, ValueId v, const Type *need, const Op *user, int slot) {
+  ValueState *s = &r->state[v];
+  settle(r, v, user, slot);
+  for (int i = version_hidden(s) ? 1 : 0; i < s->have.n; i++)
+    if (sharding_equal(&s->have.at[i].type, need)) return s->have.at[i].id;
+  int source = 0;
+  version_bytes(r, v, need, &source);
+  return add_version(r, v, source, need, user, slot);
+}
+
+static void define(Reshard *r, ValueId v, const Type *raw) {
+  ValueState *s = &r->state[v];
+  s->have.n = 0;
+  s->passed = 0;
+  vec_push(r->scratch, s->have, ((Version){*raw, v}));
+  if (r->build) *type_of(r, v) = *raw;
+}
+
+static void complete(Reshard *r, ValueId v) {
+  if (r->state[v].have.at[0].type.pending.n == 0 || !r->state[v].keep) return;
+  r->state[v].keep = false;
+  r->changed = true;
+}
+
+static bool is_pending(const Reshard *r, ValueId v) {
+  const ValueState *s = &r->state[v];
+  return s->have.at[0].type.pending.n > 0 && s->keep && !s->pinned;
+}
+
+/* ---- ops with an index space ----------------------------------------------------------------------------- */
+
+/* `x = x + contribution` where x is a carried argument that starts as zeros: from the next walk on x is pending too. */
+static bool loop_accumulates(Reshard *r, const Op *op, const bool *pending, const Pending *sums) {
+  bool found = false;
+  for (int o = 0; o < op->nin; o++) {
+    ValueState *s = &r->state[op->in[o]];
+    if (pending[o] || !s->loops || s->refused || s->pinned || s->sums.n > 0 || s->uses.n != 1) continue;
+    s->sums = *sums;
+    found = r->changed = true;
+  }
+  return found;
+}
+
+/* May the op pass on what its operands are pending over? If so *sums is what. */
+static bool may_pass(Reshard *r, const Op *op, bool *pending, Pending *sums) {
+  int n = 0;
+  bool alike = true;
+  for (int o = 0; o < op->nin; o++) {
+    pending[o] = is_pending(r, op->in[o]);
+    if (!pending[o]) continue;
+    const Pending *p = &r->state[op->in[o]].have.at[0].type.pending;
+    if (n++ == 0) *sums = *p;
+    alike &= pending_equal(p, sums) && p->kind == RED_SUM;
+  }
+  if (n == 0) return false;
+  bool adds = op->kind == OP_NEST && (op->reduce == RED_NONE || op->reduce == RED_SUM);
+  if (adds && alike && ex_linear_in(op->body, pending)) return true;
+  if (adds && alike) loop_accumulates(r, op, pending, sums);
+  return false;
+}
+
+static void complete_operands(Reshard *r, const Op *op, bool *pending) {
+  for (int o = 0; o < op->nin; o++) {
+    complete(r, op->in[o]);
+    pending[o] = false;
+  }
+}
+
+/* What is passed on must not be larger than what came. */
+static bool grows(const Reshard *r, const Op *op, const bool *pending, const Choice *c, const Pending *sums) {
+  Type raw = choice_result(r, op, 0, c, sums);
+  int64_t in = 0;
+  for (int o = 0; o < op->nin; o++)
+    if (pending[o]) in += type_capacity(&r->state[op->in[o]].have.at[0].type);
+  return type_capacity(&raw) > in;
+}
+
+static void pass_on(Reshard *r, const Op *op, const bool *pending, const Choice *c, const Pending *sums) {
+  Type raw = choice_result(r, op, 0, c, sums);
+  for (int o = 0; o < op->nin; o++)
+    if (pending[o]) r->state[op->in[o]].passed += type_capacity(&raw);
+}
+
+static void commit(Reshard *r, Op *op, const Choice *c, const bool *pending, const Pending *sums) {
+  for (int o = 0; o < op->nin; o++) {
+    ValueId v = op->in[o];
+    const Pending *p = pending[o] ? sums : NULL;
+    settle(r, v, op, o);
+    int fit = version_fit(r, op, o, c, p);
+    Type need = choice_need(r, op, o, c, p);
+    ValueId use = fit >= 0 ? r->state[v].have.at[fit].id : get_version(r, v, &need, op, o);
+    if (r->build) op->in[o] = use;
+  }
+  for (int o = 0; o < op->nout; o++) {
+    Type raw = choice_result(r, op, o, c, sums);
+    define(r, op->out[o], &raw);
+  }
+  for (int i = 0; r->build && i < op->space.n; i++) op->space.idx[i].split = c->split[i];
+}
+
+static void walk_space(Reshard *r, Op *op) {
+  bool *pending = NEW_ARRAY(r->scratch, bool, op->nin + 1);
+  Pending sums = {0};
+  bool passes = may_pass(r, op, pending, &sums);
+  Choice c;
+  if (passes) {
+    c = choose_splits(r, op, pending, &sums);
+    passes = !grows(r, op, pending, &c, &sums);
+  }
+  if (passes) {
+    pass_on(r, op, pending, &c, &sums);
+    commit(r, op, &c, pending, &sums);
+    return;
+  }
+  complete_operands(r, op, pending);
+  c = choose_splits(r, op, pending, NULL);
+  commit(r, op, &c, pending, NULL);
+}
+
+/* ---- repeat ------------------------------------------------------------------------------------------------ */
+
+static bool is_zeros(const Reshard *r, ValueId v) {
+  const Op *def = r->m->values.at[v].def;
+  return def && def->kind == OP_NEST && def->space.n == def->space.nout && ex_is_lit(def->body, 0);
+}
+
+/* Zeros that count as pending: one term for each contributor, all of them 0. */
+static ValueId pending_zeros(Reshard *r, ValueId v, const Type *t) {
+  Op *op = ir_op(r->m, OP_NEST, r->m->values.at[v].loc);
+  op->phase = r->m->values.at[v].def->phase;
+  op->reduce = RED_SUM;
+  op->body = ex_lit(r->m->arena, t->dtype, 0);
+  op->space = r->m->values.at[v].def->space;
+  for (int d = 0; d < t->rank; d++) op->space.idx[d].split = t->dim[d].split;
+  Index *part = &op->space.idx[op->space.n++];
+  *part = (Index){.name = "each.part", .range = 1};
+  for (int i = 0; i < t->pending.n; i++) {
+    part->range *= t->pending.part[i].size;
+    part->split.part[part->split.n++] = t->pending.part[i];
+  }
+  ValueId out = ir_out(r->m, op, r->m->values.at[v].name, *t);
+  ir_append(r->m, r->region, op);
+  return out;
+}
+
+static void take(Reshard *r, Op *op, int slot, const Type *need) {
+  ValueId v = op->in[slot], use;
+  if (need->pending.n > 0) {
+    use = r->build ? pending_zeros(r, v, need) : v;
+  } else {
+    complete(r, v);
+    use = get_version(r, v, need, op, slot);
+  }
+  if (r->build) op->in[slot] = use;
+}
+
+static void enter_repeat(Reshard *r, Op *op) {
+  Region *body = op->body_region;
+  for (int i = 0; i < op->ncarried; i++) {
+    ValueState *arg = &r->state[body->args.at[1 + i]];
+    arg->loops = is_zeros(r, op->in[i]);
+  }
+  for (int i = 0; i < body->args.n; i++) {
+    ValueState *arg = &r->state[body->args.at[i]];
+    Type t = arg->home;
+    t.pending = arg->sums;
+    arg->keep = arg->keep || arg->sums.n > 0;
+    define(r, body->args.at[i], &t);
+  }
+  for (int i = 0; i < op->nin; i++) {
+    ValueId arg = body->args.at[1 + i];
+    Type need = r->state[arg].have.at[0].type;
+    if (i >= op->ncarried + op->ninvariant) {
+      need = r->state[op->in[i]].home;
+      for (int d = 1; d < need.rank; d++) need.dim[d].split = r->state[arg].home.dim[d - 1].split;
+      need.dim[0].split = (Split){0};
+    }
+    take(r, op, i, &need);
+  }
+}
+
+/* The layout of yield i: a carried one as its argument, a stacked one pending if its slice is and completing it would
+   not make it smaller. */
+static Type yield_layout(Reshard *r, const Op *op, int i) {
+  ValueId y = op->body_region->yields.at[i];
+  if (i < op->ncarried) {
+    ValueState *arg = &r->state[op->body_region->args.at[1 + i]];
+    Type t = arg->have.at[0].type;
+    if (t.pending.n > 0 && !(is_pending(r, y) && pending_equal(&r->state[y].have.at[0].type.pending, &t.pending))) {
+      arg->sums = (Pending){0};
+      arg->refused = true;
+      r->changed = true;
+    }
+    if (t.pending.n == 0) complete(r, y);
+    return t;
+  }
+  Type raw = r->state[y].have.at[0].type, home = r->state[y].home;
+  bool saved = i >= op->nout - op->nsaved;
+  if (is_pending(r, y) && !saved && type_capacity(&raw) == type_capacity(&home)) return raw;
+  complete(r, y);
+  return home;
+}
+
+static void leave_repeat(Reshard *r, Op *op) {
+  Region *body = op->body_region;
+  for (int i = 0; i < op->nout; i++) {
+    ValueId y = body->yields.at[i];
+    Type t = yield_layout(r, op, i);
+    bool passed = t.pending.n > 0 && is_pending(r, y);
+    if (passed) r->state[y].passed += type_capacity(&t);
+    bool lost = t.pending.n > 0 && !passed; /* this walk is void: the next one completes the sum */
+    ValueId use = lost ? y : get_version(r, y, &t, NULL, NO_SLOT);
+    if (r->build) body->yields.at[i] = use;
+    Type out = r->state[op->out[i]].home;
+    int shift = i >= op->ncarried;
+    if (shift) out.dim[0].split = (Split){0};
+    for (int d = shift; d < out.rank; d++) out.dim[d].split = t.dim[d - shift].split;
+    out.pending = t.pending;
+    define(r, op->out[i], &out);
+  }
+}
+
+static void walk_region(Reshard *r, Region *region);
+
+/* The repeat's own reshards stand before it, its body's inside; `region` is switched accordingly. */
+static void walk_repeat(Reshard *r, Op *op) {
+  enter_repeat(r, op);
+  Region *outer = r->region;
+  walk_region(r, op->body_region);
+  r->region = op->body_region;
+  leave_repeat(r, op);
+  r->region = outer;
+}
+
+/* ---- the walk ------------------------------------------------------------------------------------------------ */
+
+static void walk_effect(Reshard *r, Op *op) {
+  int slot = op->kind == OP_UPDATE ? 1 : 0;
+  ValueId v = op->in[slot];
+  complete(r, v);
+  Type need = r->state[op->in[0]].home;
+  ValueId use = get_version(r, v, &need, op, slot);
+  if (r->build) op->in[slot] = use;
+}
+
+static void walk_op(Reshard *r, Op *op) {
+  switch (op_class(op->kind)) {
+  case CLS_LEAF:
+    for (int o = 0; o < op->nout; o++) define(r, op->out[o], &r->state[op->out[o]].home);
+    break;
+  case CLS_SPACE: walk_space(r, op); break;
+  case CLS_REGION: walk_repeat(r, op); break;
+  case CLS_EFFECT: walk_effect(r, op); break;
+  case CLS_LAYOUT: internal_error("a collective before the pass reshard");
+  }
+}
+
+static void walk_region(Reshard *r, Region *region) {
+  Op **ops = region->ops.at;
+  int n = region->ops.n;
+  if (r->build) {
+    region->ops.at = NULL;
+    region->ops.n = region->ops.cap = 0;
+  }
+  r->region = region;
+  for (int i = 0; i < n; i++) {
+    walk_op(r, ops[i]);
+    if (r->build) ir_append(r->m, region, ops[i]);
+  }
+}
+
+/* A value passed on to several consumers is completed instead if they would send more. */
+static void complete_what_spreads(Reshard *r, int nvalues) {
+  for (int v = 0; v < nvalues; v++) {
+    ValueState *s = &r->state[v];
+    if (s->have.n == 0 || !is_pending(r, v) || s->uses.n < 2) continue;
+    if (s->passed > type_capacity(&s->have.at[0].type)) complete(r, v);
+  }
+}
+
+/* ---- set-up ---------------------------------------------------------------------------------------------------- */
+
+static void count_op(void *cx, Region *reg, Op *op, int64_t times) {
+  (void)reg, (void)times;
+  op->order = (*(int *)cx)++;
+}
+
+static void note_op(void *cx, Region *reg, Op *op, int64_t times) {
+  (void)reg, (void)times;
+  Reshard *r = cx;
+  if (op_class(op->kind) == CLS_SPACE) {
+    r->factors[op->order] = part_factors(r->m, op, r->scratch);
+    choose_wants(r, op);
+  }
+  for (int o = 0; o < op->nin; o++) vec_push(r->scratch, r->state[op->in[o]].uses, ((Use){op, o}));
+  for (int i = 0; op->body_region && i < op->body_region->yields.n; i++)
+    vec_push(r->scratch, r->state[op->body_region->yields.at[i]].uses, ((Use){op, NO_SLOT}));
+}
+
+static void note_value(Reshard *r, ValueId v) {
+  ValueState *s = &r->state[v];
+  s->home = *type_of(r, v);
+  s->home.pending = (Pending){0};
+  for (int d = 0; d < s->home.rank; d++) {
+    s->pinned |= s->home.dim[d].split.fixed;
+    s->home.dim[d].split.fixed = false;
+    if (s->home.dim[d].split.n == 0) s->home.dim[d].split.granule = 0;
+  }
+  s->keep = !s->pinned;
+}
+
+void part_reshard(Module *m, PassContext *cx) {
+  (void)cx;
+  Arena *scratch = arena_new();
+  int n = 0, nvalues = m->values.n;
+  for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, count_op, &n);
+  Reshard r = {.m = m, .scratch = scratch, .planner = plan_new(scratch, &m->mesh)};
+  r.state = NEW_ARRAY(scratch, ValueState, nvalues + 1);
+  r.factors = NEW_ARRAY(scratch, Factors *, n + 1);
+  r.want = NEW_ARRAY(scratch, Type *, n + 1);
+  for (int v = 0; v < nvalues; v++) note_value(&r, v);
+  for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, note_op, &r);
+  do {
+    r.changed = false;
+    for (int i = 0; i < m->programs.n; i++) walk_region(&r, m->programs.at[i].body);
+    complete_what_spreads(&r, nvalues);
+  } while (r.changed);
+  r.build = true;
+  for (int i = 0; i < m->programs.n; i++) walk_region(&r, m->programs.at[i].body);
+  m->stage = STAGE_SHARDED;
+  ir_number(m);
+  ir_dead_code(m); /* zeros that became pending zeros */
+  arena_free(scratch);
+}
