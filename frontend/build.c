@@ -102,7 +102,7 @@ static int compile(Arena *a, const Options *o, const char *c_text, const char *f
   const char *c_file = arena_printf(a, "%s/model.c", folder), *program = arena_printf(a, "%s/program", folder);
   Runtime r;
   if (!build_runtime(a, &r)) return EXIT_USAGE;
-  if (!output_write(a, c_file, c_text)) return EXIT_USAGE;
+  if (!output_write(a, c_file, c_text)) return EXIT_ERRORS;
   Args v = command(a, o, &r, c_file, program);
   int status = run(v.at, mask);
   if (status < 0) return EXIT_USAGE;
@@ -112,7 +112,7 @@ static int compile(Arena *a, const Options *o, const char *c_text, const char *f
   }
   if (rename(program, out) == 0) return EXIT_DONE;
   fprintf(stderr, "dtc: cannot write %s: %s\n", out, strerror(errno));
-  return EXIT_USAGE;
+  return EXIT_ERRORS;
 }
 
 static void remove_folder(Arena *a, const char *folder) {
@@ -128,12 +128,12 @@ int build_program(Arena *a, const Options *o, const char *c_text, const char *ou
   struct stat s;
   if (stat(out, &s) == 0 && !S_ISREG(s.st_mode)) {
     fprintf(stderr, "dtc: %s is there and is no regular file\n", out);
-    return EXIT_USAGE;
+    return EXIT_ERRORS;
   }
   sigset_t wait, before;
   interrupts(&wait);
   sigprocmask(SIG_BLOCK, &wait, &before);
-  int code = EXIT_USAGE;
+  int code = EXIT_ERRORS;
   if (mkdtemp(folder)) {
     code = compile(a, o, c_text, folder, out, &before);
     remove_folder(a, folder);

@@ -71,7 +71,7 @@ typedef struct {
   double last; /* when the last step ended */
 } Clock;
 void clock_start(Clock *c);
-void clock_step(Clock *c, Arena *a, const char *name); /* what ran since the last call */
+void clock_step(Clock *c, Arena *a, const char *name); /* what ran since the last call; one name, one sum */
 void clock_print(const Clock *c, FILE *out);
 
 /* Runs passes [first, last] and verifies after each. After each one `seen` is called with its index. False when a pass

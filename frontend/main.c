@@ -40,7 +40,7 @@ static const char *place(const Options *o, EmitKind k) {
 
 static void write_text(Session *s, const char *path, const char *text) {
   s->said |= !strcmp(path, "-");
-  if (!output_write(s->arena, path, text)) s->code = EXIT_USAGE;
+  if (!output_write(s->arena, path, text)) s->code = EXIT_ERRORS;
 }
 
 static void emit(Session *s, EmitKind k, const char *text) {
@@ -129,7 +129,8 @@ static bool read_source(Session *s) {
   const char *why = NULL, *path = s->o->file;
   const char *text = read_whole_file(s->arena, path, &len, &why);
   if (!text) {
-    fprintf(stderr, "dtc: cannot read %s: %s\n", path, why);
+    diag_error(s->diags, "E0602", (Loc){0}, "cannot read %s: %s", path, why);
+    diags_print(s->diags, s->o->errors, stderr);
     return false;
   }
   s->file = diags_add_file(s->diags, strcmp(path, "-") ? path : "<stdin>", text, len);
@@ -180,7 +181,7 @@ static bool read_module(Session *s) {
 
 static int session(Arena *a, const Options *o) {
   Session s = {.o = o, .arena = a, .diags = diags_new(a)};
-  if (!read_source(&s)) return EXIT_USAGE;
+  if (!read_source(&s)) return EXIT_ERRORS;
   if (!emit_ast(&s)) return EXIT_ERRORS;
   if (only_ast(o)) return s.code;
   bool ok = read_module(&s) && compile(&s);
@@ -214,7 +215,7 @@ int main(int argc, char **argv) {
   Options o = options_parse(a, argc, argv);
   if (asked_for_nothing(&o)) o.emit[EMIT_EXE].wanted = true;
   int code = o.version ? print_version(a, &o) : o.explain ? print_explanation(a, &o) : session(a, &o);
-  if (fflush(stdout) != 0 && code == EXIT_DONE) code = EXIT_USAGE;
+  if (fflush(stdout) != 0 && code == EXIT_DONE) code = EXIT_ERRORS;
   arena_free(a);
   return code;
 }

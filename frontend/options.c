@@ -40,7 +40,7 @@ static const struct argp_option option_table[] = {
     {"error-format", KEY_ERRORS, "text|json", 0, "how errors are printed; json: one object per line", 1},
     {"explain", KEY_EXPLAIN, "CODE", 0, "what an error code means, with an example", 1},
     {"version", KEY_VERSION, NULL, 0, "print the version; with --verbose also compiler, BLAS and paths", 1},
-    {"verbose", 'v', NULL, 0, NULL, 1},
+    {"verbose", 'v', NULL, 0, "with --version: say more", 1},
     {NULL, 0, NULL, 0, "Looking inside:", 2},
     {"print-after", KEY_PRINT_AFTER, "PASS|all", 0, "print the IR after a pass", 2},
     {"stop-after", KEY_STOP_AFTER, "PASS", 0, "stop there and print the IR", 2},
@@ -181,7 +181,7 @@ static char *help(int key, const char *text, void *input) {
         "  exe            the training program; made if nothing else is asked for\n\nPasses:\n",
         f);
   for (int i = 0; i < pipeline_length; i++) fprintf(f, "  %-10s %s\n", pipeline[i].name, pipeline[i].does);
-  fputs("\nExit codes: 0 done, 1 errors in FILE, 2 wrong usage or files that cannot be written, 70 a fault of dtc.", f);
+  fputs("\nExit codes: 0 done, 1 errors in FILE or a file that cannot be read or written, 2 wrong usage, 70 a fault of dtc.", f);
   fclose(f);
   return all;
 }

@@ -49,10 +49,12 @@ static double now_ms(void) {
 void clock_start(Clock *c) { c->last = now_ms(); }
 
 void clock_step(Clock *c, Arena *a, const char *name) {
-  double now = now_ms();
-  Timing t = {name, now - c->last};
-  vec_push(a, c->steps, t);
-  c->last = now;
+  double ms = now_ms() - c->last;
+  int i = 0;
+  while (i < c->steps.n && strcmp(c->steps.at[i].name, name)) i++;
+  if (i == c->steps.n) vec_push(a, c->steps, ((Timing){name, 0}));
+  c->steps.at[i].ms += ms;
+  clock_start(c);
 }
 
 void clock_print(const Clock *c, FILE *out) {
