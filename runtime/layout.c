@@ -1,0 +1,213 @@
+/* layout.c: which box of a tensor a rank holds, and from which ranks the boxes of another layout come. Every
+   collective is this one question.
+
+   Example, [4] over two ranks: from split to whole, rank 0 needs [0,4): the piece [0,2) comes from itself and
+   [2,4) from rank 1 (an all-gather). From a pending sum to split, rank 1 needs [2,4): one piece with the sources
+   0, 1 (a reduce-scatter).
+
+   Laws. The boxes of a layout form a grid, so two ranks' boxes are equal or disjoint. Digits that occur in no dim
+   and no pending list make replicas, whose bits are equal: any of them may serve; a rank prefers itself, then the
+   nearest. Contributions that are reduced are those of the ranks that differ in the digits pending in `from` but
+   not in `to`, in ascending order of these digits, so that all replicas of the result get the same bits. */
+#include "rt.h"
+
+#include <assert.h>
+
+size_t rt_dtype_size(dtrt_dtype d) {
+  static const size_t size[] = {4, 2, 2, 8, 4, 8, 1};
+  return size[d];
+}
+const char *rt_dtype_name(dtrt_dtype d) {
+  static const char *const name[] = {"f32", "bf16", "f16", "f64", "i32", "i64", "bool"};
+  return name[d];
+}
+bool rt_is_real(dtrt_dtype t) { return t == DTRT_F32 || t == DTRT_BF16 || t == DTRT_F16 || t == DTRT_F64; }
+
+static int digit_of(dtrt_Digit d, int rank) { return rank / d.stride % d.size; }
+
+/* The number that several digits make, major to minor. */
+static int number_of(int n, const dtrt_Digit *d, int rank) {
+  int c = 0;
+  for (int i = 0; i < n; i++) c = c * d[i].size + digit_of(d[i], rank);
+  return c;
+}
+
+void rt_dim_range(const dtrt_Dim *d, int rank, int64_t *lo, int64_t *hi) {
+  int64_t c = number_of(d->n, d->digit, rank);
+  *lo = d->chunk && c > d->size / d->chunk ? d->size : c * d->chunk;
+  if (*lo > d->size) *lo = d->size;
+  *hi = d->size - *lo < d->chunk ? d->size : *lo + d->chunk;
+}
+
+RtBox rt_box(const dtrt_Layout *l, int rank) {
+  RtBox b = {0};
+  for (int i = 0; i < l->rank; i++) rt_dim_range(&l->dim[i], rank, &b.lo[i], &b.hi[i]);
+  return b;
+}
+
+RtBox rt_box_meet(const RtBox *a, const RtBox *b, int n) {
+  RtBox m = {0};
+  for (int i = 0; i < n; i++) {
+    m.lo[i] = a->lo[i] > b->lo[i] ? a->lo[i] : b->lo[i];
+    m.hi[i] = a->hi[i] < b->hi[i] ? a->hi[i] : b->hi[i];
+  }
+  return m;
+}
+
+int64_t rt_box_elements(const RtBox *b, int n) {
+  int64_t e = 1;
+  for (int i = 0; i < n; i++) {
+    if (b->hi[i] <= b->lo[i]) return 0;
+    e *= b->hi[i] - b->lo[i];
+  }
+  return e;
+}
+
+int64_t rt_whole_elements(const dtrt_Layout *l) {
+  int64_t e = 1;
+  for (int i = 0; i < l->rank; i++) e *= l->dim[i].size;
+  return e;
+}
+
+int64_t rt_local_elements(const dtrt_Layout *l) {
+  int64_t e = 1;
+  for (int i = 0; i < l->rank; i++) e *= l->dim[i].chunk;
+  return e;
+}
+
+dtrt_Layout rt_unsplit(const dtrt_Layout *l) {
+  dtrt_Layout w = *l;
+  w.npending = 0;
+  for (int i = 0; i < w.rank; i++) w.dim[i] = (dtrt_Dim){.size = l->dim[i].size, .chunk = l->dim[i].size};
+  return w;
+}
+
+/* ---- digits ---- */
+
+/* Digit a without digit b: up to two digits, above and below b. Digits are ranges [stride, stride * size) of the
+   rank's mixed-radix number; two of them are disjoint, or b lies inside a, or a inside b. */
+static int cut(dtrt_Digit a, dtrt_Digit b, dtrt_Digit out[2]) {
+  int a_end = a.stride * a.size, b_end = b.stride * b.size, n = 0;
+  if (b_end <= a.stride || b.stride >= a_end) {
+    out[n++] = a;
+    return n;
+  }
+  if (b_end < a_end) out[n++] = (dtrt_Digit){b_end, a_end / b_end};
+  if (b.stride > a.stride) out[n++] = (dtrt_Digit){a.stride, b.stride / a.stride};
+  return n;
+}
+
+int rt_digits_minus(int na, const dtrt_Digit *a, int nb, const dtrt_Digit *b, dtrt_Digit *out) {
+  dtrt_Digit now[2 * DTRT_MAX_PARTS], next[2 * DTRT_MAX_PARTS];
+  int n = 0;
+  for (int i = 0; i < na; i++)
+    if (a[i].size > 1) now[n++] = a[i];
+  for (int j = 0; j < nb; j++) {
+    int m = 0;
+    for (int i = 0; i < n && b[j].size > 1; i++) {
+      dtrt_Digit piece[2];
+      int k = cut(now[i], b[j], piece);
+      for (int q = 0; q < k && m < 2 * DTRT_MAX_PARTS; q++) next[m++] = piece[q];
+    }
+    if (b[j].size > 1) memcpy(now, next, sizeof now), n = m;
+  }
+  memcpy(out, now, (size_t)n * sizeof *out);
+  return n;
+}
+
+int rt_group(int nranks, int rank, int ndigits, const dtrt_Digit *digit, int *member) {
+  int base = rank, n = 0;
+  for (int i = 0; i < ndigits; i++) base -= digit_of(digit[i], rank) * digit[i].stride;
+  for (int r = 0; r < nranks; r++) {
+    int other = r;
+    for (int i = 0; i < ndigits; i++) other -= digit_of(digit[i], r) * digit[i].stride;
+    if (other == base) member[n++] = r;
+  }
+  return n;
+}
+
+/* ---- pieces ---- */
+
+Piece rt_piece(const RtBox *b, const RtBox *s, const dtrt_Layout *sl, const RtBox *d, const dtrt_Layout *dl) {
+  Piece p = {.run = 1, .elements = rt_box_elements(b, sl->rank)};
+  int64_t sstep = 1, dstep = 1, count[DTRT_MAX_RANK], ss[DTRT_MAX_RANK], ds[DTRT_MAX_RANK];
+  int n = 0; /* loops from the inside out, merged where both buffers go on without a gap */
+  for (int i = sl->rank - 1; i >= 0; i--) {
+    int64_t extent = b->hi[i] - b->lo[i];
+    p.soff += (b->lo[i] - s->lo[i]) * sstep;
+    p.doff += (b->lo[i] - d->lo[i]) * dstep;
+    if (n == 0 && sstep == p.run && dstep == p.run)
+      p.run *= extent;
+    else if (n && sstep == ss[n - 1] * count[n - 1] && dstep == ds[n - 1] * count[n - 1])
+      count[n - 1] *= extent;
+    else if (extent != 1)
+      count[n] = extent, ss[n] = sstep, ds[n] = dstep, n++;
+    sstep *= sl->dim[i].chunk;
+    dstep *= dl->dim[i].chunk;
+  }
+  p.nloops = n;
+  for (int i = 0; i < n; i++) p.count[i] = count[n - 1 - i], p.sstep[i] = ss[n - 1 - i], p.dstep[i] = ds[n - 1 - i];
+  return p;
+}
+
+/* The members in the order in which `me` likes to read from them: itself, then the nearest. */
+static int *by_nearness(int n, const int *member, int me) {
+  int *order = rt_alloc((size_t)n, sizeof *order);
+  for (int i = 0; i < n; i++) {
+    int j = i;
+    for (; j > 0 && abs(order[j - 1] - me) > abs(member[i] - me); j--) order[j] = order[j - 1];
+    order[j] = member[i];
+  }
+  return order;
+}
+
+/* The piece of `plan` that starts where b does in the destination, or a new one. */
+static Piece *piece_of(Plan *plan, const Piece *new, int ncomb) {
+  for (int i = 0; i < plan->npieces; i++)
+    if (plan->piece[i].doff == new->doff) return &plan->piece[i];
+  plan->piece = realloc(plan->piece, (size_t)(plan->npieces + 1) * sizeof *plan->piece);
+  assert(plan->piece && "a few pieces must fit in memory");
+  Piece *p = &plan->piece[plan->npieces++];
+  *p = *new;
+  p->nsrc = ncomb;
+  p->src = rt_alloc((size_t)ncomb, sizeof *p->src);
+  for (int c = 0; c < ncomb; c++) p->src[c] = -1;
+  return p;
+}
+
+bool rt_plan(const dtrt_Layout *from, const dtrt_Layout *to, int nmembers, const int *member, int me, Plan *plan) {
+  dtrt_Digit reduced[2 * DTRT_MAX_PARTS], kept[2 * DTRT_MAX_PARTS], fresh[2 * DTRT_MAX_PARTS];
+  int nreduced = rt_digits_minus(from->npending, from->pending, to->npending, to->pending, reduced);
+  int nkept = rt_digits_minus(from->npending, from->pending, nreduced, reduced, kept);
+  int nfresh = rt_digits_minus(to->npending, to->pending, from->npending, from->pending, fresh);
+  RtBox mine = rt_box(to, me);
+  *plan = (Plan){.elements = rt_box_elements(&mine, to->rank)};
+  plan->identity = number_of(nfresh, fresh, me) != 0;
+  if (plan->identity || plan->elements == 0) return true;
+  int ncomb = 1;
+  for (int i = 0; i < nreduced; i++) ncomb *= reduced[i].size;
+  int *order = by_nearness(nmembers, member, me);
+  for (int k = 0; k < nmembers; k++) {
+    int q = order[k];
+    if (number_of(nkept, kept, q) != number_of(nkept, kept, me)) continue;
+    RtBox theirs = rt_box(from, q), both = rt_box_meet(&mine, &theirs, to->rank);
+    if (rt_box_elements(&both, to->rank) == 0) continue;
+    Piece new = rt_piece(&both, &theirs, from, &mine, to), *p = piece_of(plan, &new, ncomb);
+    int c = number_of(nreduced, reduced, q);
+    if (p->src[c] < 0) p->src[c] = q;
+  }
+  free(order);
+  int64_t found = 0;
+  bool all = true;
+  for (int i = 0; i < plan->npieces; i++) {
+    found += plan->piece[i].elements;
+    for (int c = 0; c < ncomb; c++) all &= plan->piece[i].src[c] >= 0;
+  }
+  return all && found == plan->elements;
+}
+
+void rt_plan_free(Plan *p) {
+  for (int i = 0; i < p->npieces; i++) free(p->piece[i].src);
+  free(p->piece);
+  *p = (Plan){0};
+}

@@ -1,0 +1,305 @@
+/* rt.h: what the runtime's own files share; emitted programs see only runtime/dtrt.h. A table of contents, in
+   the order in which a run passes through it: options -> launch -> sync -> layout -> move -> comm -> leaves ->
+   data -> files -> loop -> report. */
+#ifndef DTRT_RT_H
+#define DTRT_RT_H
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/dtrt.h"
+
+typedef struct dtrt_Comm Rt; /* everything of one process, see the end of this file */
+
+enum { RT_MESSAGE = 4096, RT_MAX_RANKS = 1024 };
+enum { EXIT_DATA = 1, EXIT_USAGE = 2, EXIT_FAULT = 70, EXIT_SAVED = 75 };
+
+/* A malloc that ends the program with exit 1 when memory is exhausted; zeroed. `n` objects of `size` bytes,
+   checked. */
+void *rt_alloc(size_t n, size_t size);
+bool rt_mul(int64_t a, int64_t b, int64_t *out); /* false on overflow; operands >= 0 */
+bool rt_add(int64_t a, int64_t b, int64_t *out);
+
+/* ---- options.c: the command line ----------------------------------------------------------------------- */
+
+typedef struct {
+  const char *name, *file;
+} NamedFile;
+
+typedef struct {
+  const char *argv0;
+  int64_t steps, save_every;
+  uint64_t seed;
+  bool seed_given, steps_given, keep_going, profile, pin;
+  const char *data_dir, *log, *init, *save, *resume, *dump_grads;
+  int ndata, noutput;
+  NamedFile *data, *output;
+  double *setting; /* [p->nsettings] */
+} Options;
+
+/* Exits 2 on a usage error, 0 after --help and --version. */
+void rt_options(const dtrt_Program *p, int argc, char **argv, Options *o);
+
+/* ---- sync.c: what all processes share, waiting, and the end of a run that cannot go on ------------------- */
+
+typedef struct {
+  _Alignas(64) _Atomic uint32_t arrived;
+  _Alignas(64) _Atomic uint32_t generation;
+  _Atomic uint32_t sleepers;
+} Barrier;
+
+typedef enum { AT_START, AT_LOADING, AT_FORWARD, AT_BACKWARD, AT_UPDATE, AT_SAVING, AT_END } Phase;
+
+/* Where a rank is; read by the supervisor when a rank dies. */
+typedef struct {
+  _Alignas(64) _Atomic int64_t step;
+  _Atomic int phase;
+  _Atomic int collective; /* running now, or -1 */
+  _Atomic int last;       /* the last one that ended, or -1 */
+  _Atomic uint64_t received;
+} RankState;
+
+typedef struct {
+  _Atomic int stop;        /* the signal that asked for an orderly end, or 0 */
+  _Atomic int decision[2]; /* of even and odd steps: `stop` as all ranks saw it */
+  _Atomic int failed;      /* 1 + the rank that ends the run with `message`, or 0 */
+  int rc;                  /* its exit code */
+  char message[RT_MESSAGE];
+  int result;                /* exit code of a run that ended in order */
+  bool saved;                /* the last save succeeded */
+  char unfinished[PATH_MAX]; /* a file that is being written, removed when the run dies */
+  Barrier world;
+  RankState rank[]; /* [nranks] */
+} Shared;
+
+/* Waits until n ranks have come. spins: ranks <= cores. */
+void rt_barrier(Barrier *b, uint32_t n, bool spins);
+void rt_world_barrier(Rt *rt);
+
+/* Ends the whole run with a message and exit code rc. The first rank that calls it is heard. */
+_Noreturn void rt_fail(Rt *rt, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* ---- layout.c: boxes, and which piece of them comes from where ------------------------------------------- */
+
+typedef struct {
+  int64_t lo[DTRT_MAX_RANK], hi[DTRT_MAX_RANK];
+} RtBox;
+
+size_t rt_dtype_size(dtrt_dtype d);
+const char *rt_dtype_name(dtrt_dtype d);
+void rt_dim_range(const dtrt_Dim *d, int rank, int64_t *lo, int64_t *hi);
+RtBox rt_box(const dtrt_Layout *l, int rank);
+RtBox rt_box_meet(const RtBox *a, const RtBox *b, int n);
+int64_t rt_box_elements(const RtBox *b, int n);  /* 0 if empty */
+int64_t rt_whole_elements(const dtrt_Layout *l); /* of the whole tensor */
+int64_t rt_local_elements(const dtrt_Layout *l); /* of a rank's buffer: product of the chunks */
+dtrt_Layout rt_unsplit(const dtrt_Layout *l);    /* the same tensor, complete on every rank */
+
+/* A box as it lies in two buffers: `run` contiguous elements, within loops (outermost first). Where nsrc > 1
+   the element is the reduction over the source ranks, in this order; their buffers have the same layout. */
+typedef struct {
+  int nloops;
+  int64_t run, elements, soff, doff;
+  int64_t count[DTRT_MAX_RANK], sstep[DTRT_MAX_RANK], dstep[DTRT_MAX_RANK];
+  int nsrc;
+  int *src;
+} Piece;
+
+/* The box `b`, source buffer of box s in chunks of sl, destination of box d in chunks of dl. */
+Piece rt_piece(const RtBox *b, const RtBox *s, const dtrt_Layout *sl, const RtBox *d, const dtrt_Layout *dl);
+
+typedef struct {
+  int npieces;
+  Piece *piece;
+  bool identity; /* this rank contributes the reduction's identity: it holds nothing of a pending `to` */
+  int64_t elements;
+} Plan;
+
+/* What rank `me` must copy or reduce, and from which of the members, to hold its part of `to`. False if some
+   element is on no member. */
+bool rt_plan(const dtrt_Layout *from, const dtrt_Layout *to, int nmembers, const int *member, int me, Plan *plan);
+void rt_plan_free(Plan *p);
+
+/* The ranks that differ from `rank` only in the digits, ascending. Returns how many; member has room for all. */
+int rt_group(int nranks, int rank, int ndigits, const dtrt_Digit *digit, int *member);
+/* Digits of a that are not among b, a's digits cut where needed. Returns how many (at most 2 * DTRT_MAX_PARTS). */
+int rt_digits_minus(int na, const dtrt_Digit *a, int nb, const dtrt_Digit *b, dtrt_Digit *out);
+
+/* ---- move.c: copying and reducing runs of elements -------------------------------------------------------- */
+
+/* Iterates over the contiguous runs of a piece's elements [at, end), counted in the piece's row-major order. */
+typedef struct {
+  const Piece *p;
+  int64_t left, in_run;
+  int64_t i[DTRT_MAX_RANK];
+  int64_t s, d, n; /* the current run: source and destination offsets, elements */
+} Runs;
+Runs rt_runs(const Piece *p, int64_t at, int64_t end);
+bool rt_next_run(Runs *r);
+
+/* Copies, or reduces nsrc sources and stores the result in all ndst destinations. `stream`: past the caches. */
+void rt_copy(void *dst, const void *src, size_t bytes, bool stream);
+void rt_reduce(dtrt_dtype t, dtrt_reduce op, int nsrc, const char *const *src, int ndst, char *const *dst, int64_t n,
+               bool stream);
+bool rt_can_reduce(dtrt_dtype t);
+void rt_fill_identity(dtrt_dtype t, dtrt_reduce op, void *dst, int64_t n);
+void rt_stream_end(void);
+/* Values of type `from` as type `to` (f64, f32, bf16, f16 among each other). */
+void rt_convert(dtrt_dtype to, void *dst, dtrt_dtype from, const void *src, int64_t n);
+bool rt_is_real(dtrt_dtype t);
+
+/* ---- comm.c: collectives ------------------------------------------------------------------------------------ */
+
+typedef struct {
+  int nmembers, index; /* this rank's place among them */
+  int *member;
+  Barrier *barrier;
+  bool local;                       /* nothing comes from another rank */
+  bool push;                        /* an all-reduce over the whole group: every rank sums its slice and stores it everywhere */
+  bool stream;                      /* larger than the caches */
+  int64_t elements;                 /* push: of all buffers together */
+  uint64_t received;                /* bytes from other ranks, each time */
+  Plan *plan;                       /* [nbuf] */
+  uint64_t calls, ns_wait, ns_move; /* profile */
+} Comm;
+
+/* Before the processes start: how many barriers the groups need. */
+int64_t rt_comm_barriers(const dtrt_Program *p);
+void rt_comm_init(Rt *rt);
+void rt_comm_free(Rt *rt);
+/* The same address in another rank's arena. */
+void *rt_peer(const Rt *rt, int rank, const void *mine);
+bool rt_in_arena(const Rt *rt, const void *mine);
+/* Rows [lo, hi) of dim 0 (everything if the tensor is a scalar) of a tensor that lies at `mine` on every rank,
+   whole and complete, into dst. */
+void rt_gather_rows(Rt *rt, const dtrt_Layout *l, const void *mine, int64_t lo, int64_t hi, void *dst);
+
+/* ---- npy.c, safetensors.c: files ------------------------------------------------------------------------------ */
+
+/* A file as it lies in memory. */
+typedef struct {
+  const char *name;
+  const unsigned char *at;
+  int64_t bytes;
+} Mapped;
+/* False with a text in why (RT_MESSAGE bytes) that names the file. */
+bool rt_map(const char *name, Mapped *m, char *why);
+void rt_unmap(Mapped *m);
+
+typedef struct {
+  dtrt_dtype dtype;
+  int rank;
+  int64_t dim[32];
+  const unsigned char *data;
+  int64_t elements;
+} NpyArray;
+bool rt_npy_read(const Mapped *m, NpyArray *a, char *why);
+const char *rt_npy_dtype(dtrt_dtype t); /* "<f4", or NULL */
+
+typedef struct {
+  const char *name; /* points into the JSON */
+  dtrt_dtype dtype;
+  int rank;
+  int64_t dim[32];
+  int64_t begin, end; /* of the data part */
+} StTensor;
+typedef struct {
+  Mapped map;
+  const unsigned char *data;
+  int n;
+  StTensor *tensor; /* by begin */
+  void *json;
+} StFile;
+bool rt_st_open(const char *name, StFile *f, char *why);
+void rt_st_close(StFile *f);
+const StTensor *rt_st_find(const StFile *f, const char *name);
+const char *rt_st_dtype(dtrt_dtype t);                        /* "F32" */
+const char *rt_st_metadata(const StFile *f, const char *key); /* or NULL */
+
+/* A file that appears under its name only when complete. */
+typedef struct {
+  const char *name;
+  int fd;
+  bool linked; /* the temporary file has a name */
+  char temporary[PATH_MAX];
+} NewFile;
+/* All return false with errno set. `mark` (PATH_MAX bytes, shared) holds the temporary name while there is one. */
+bool rt_new_begin(NewFile *f, const char *name, char *mark);
+bool rt_new_write(NewFile *f, const void *data, size_t bytes, int64_t at);
+bool rt_new_commit(NewFile *f, char *mark);
+void rt_new_abort(NewFile *f, char *mark);
+
+/* ---- checkpoint.c: leaves to and from files --------------------------------------------------------------------- */
+
+/* Opens --init or --resume and checks it against the program; step and seed come from a resumed file. */
+void rt_checkpoint_open(Rt *rt);
+/* Fills this rank's leaves: from the file, or drawn (init.c). */
+void rt_draw(Rt *rt, const dtrt_Leaf *l);
+void rt_leaves_fill(Rt *rt);
+/* All ranks call it; true if the file is there. Otherwise rank 0 has said why. */
+bool rt_save(Rt *rt, int64_t step);
+/* --dump-grads: whole gradients under the parameters' names. */
+void rt_grads_begin(Rt *rt);
+void rt_grads_put(Rt *rt, const dtrt_Tap *tap, const void *value);
+void rt_grads_end(Rt *rt);
+void rt_output(Rt *rt, const dtrt_Tap *tap, const void *value);
+
+/* ---- data.c: inputs ------------------------------------------------------------------------------------------------ */
+
+typedef struct Source Source;
+void rt_data_open(Rt *rt); /* opens and checks all files */
+void rt_data_load(Rt *rt, int64_t step);
+void rt_data_describe(const Rt *rt, FILE *out);
+/* Which of n items comes as number `at` of the epoch: a permutation, a pure function of seed, epoch and n. */
+uint64_t rt_permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t at);
+
+/* ---- report.c: what the user sees ------------------------------------------------------------------------------------ */
+
+typedef struct {
+  double loss, grad_norm, lr, ms;
+  double *metric; /* [p->ntaps], those that are metrics */
+  bool has_loss, has_norm, has_lr;
+} StepRecord;
+
+void rt_report_start(const Rt *rt);
+void rt_report_step(Rt *rt, int64_t step, const StepRecord *r);
+void rt_report_end(Rt *rt, int64_t step);
+void rt_report_profile(Rt *rt, int64_t steps, double seconds);
+
+/* ---- loop.c, gemm.c ---------------------------------------------------------------------------------------------------- */
+
+int rt_train(Rt *rt); /* in each rank; returns its exit code */
+void rt_one_thread(void);
+void rt_gemm_profile(bool on, uint64_t *calls, double *seconds, double *flop); /* switches on, or reads */
+double rt_now(void);                                                           /* seconds */
+uint64_t rt_ns(void);
+
+/* Everything of one process. Before the processes start rank is -1; the supervisor keeps it so. */
+struct dtrt_Comm {
+  const dtrt_Program *p;
+  Options o;
+  Shared *shared;
+  Barrier *barriers;
+  char *arenas; /* of rank 0 */
+  size_t stride;
+  int rank, ncores;
+  bool spins;
+  int64_t start, total; /* steps run from start to total */
+  Comm *comm;           /* [p->ncollectives] */
+  Source *source;       /* [p->nleaves], of the inputs */
+  StFile file;          /* --init or --resume */
+  bool has_file;
+  NewFile grads;    /* --dump-grads, while it is written */
+  int64_t *grad_at; /* [p->nleaves], where in it */
+  bool dumping;
+  StepRecord record;
+  FILE *logfile;
+  bool terminal;
+  double began;
+  dtrt_Context cx;
+};
+
+#endif
