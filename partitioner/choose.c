@@ -5,12 +5,13 @@
      h@model: gather n (shared with k and v: a third of the price)      <- wins
      neither: gather both, and all ranks do all the work
 
-   Cost in bytes: bringing the operands, bringing the result to its layout, a tenth of a byte per point of the local
-   space (so work is replicated only where moving costs more), a little per collective. */
+   Cost in bytes: bringing the operands, bringing the result to its layout, a little per collective, and two per point
+   of the local space: less than what gathering a map's result would cost, so that maps of whole operands are computed
+   on all ranks, but so much that products are split wherever they can be. */
 #include "reshard.h"
 
 enum { MAX_CANDIDATES = 12, MAX_LEAVES = 1 << 15 };
-static const double BYTES_PER_POINT = 0.1, BYTES_PER_STEP = 64;
+static const double BYTES_PER_POINT = 2, BYTES_PER_STEP = 64;
 
 typedef struct {
   Reshard *r;

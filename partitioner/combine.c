@@ -113,8 +113,11 @@ static void combine_region(Module *m, Arena *scratch, Region *r) {
     if (r->ops.at[i]->body_region) combine_region(m, scratch, r->ops.at[i]->body_region);
   Uses u = {m, r, NEW_ARRAY(scratch, int, m->values.n + 1), NEW_ARRAY(scratch, int, m->values.n + 1)};
   find_uses(&u);
-  for (int i = 0; i < r->ops.n; i++)
-    while (i < r->ops.n && reduces(r->ops.at[i]) && join_next(&u, i)) find_uses(&u);
+  for (int i = 0; i < r->ops.n; i++) {
+    if (!reduces(r->ops.at[i]) || !join_next(&u, i)) continue;
+    find_uses(&u);
+    i = -1; /* the joint op may stand before i, and take more */
+  }
 }
 
 void part_combine(Module *m, PassContext *cx) {

@@ -26,7 +26,7 @@ static const char *space_reason(const Reshard *r, const Type *from, const Type *
   if (from->pending.n > 0) {
     const Expr *other = user->body ? added_to(user->body, slot) : NULL;
     if (other && other->op == EX_READ) return arena_printf(a, "%%%s adds it to %%%s", who, name_of(r, user->in[other->operand]));
-    return arena_printf(a, "%%%s needs the whole sum", who);
+    return arena_printf(a, "%%%s needs the whole %s", who, from->pending.kind == RED_SUM ? "sum" : "reduction");
   }
   for (int d = 0; d < to->rank; d++) {
     if (split_equal(&from->dim[d].split, &to->dim[d].split)) continue;
@@ -45,7 +45,9 @@ const char *reason_text(const Reshard *r, ValueId v, const Type *from, const Typ
   Arena *a = r->m->arena;
   if (!user) return arena_printf(a, "%%%s goes around the loop in that layout", name_of(r, v));
   switch (user->kind) {
-  case OP_TAP: return arena_printf(a, "%%%s is shown, complete", name_of(r, v));
+  case OP_TAP:
+    if (user->tap == TAP_GRAD) return arena_printf(a, "the gradient of %s is laid out as it is", user->name);
+    return arena_printf(a, "%%%s is shown, complete", name_of(r, v));
   case OP_UPDATE: return arena_printf(a, "it is the next %%%s", name_of(r, user->in[0]));
   case OP_REPEAT: return "the loop takes it in that layout";
   default: break;

@@ -313,7 +313,7 @@ static void walk_region(Reshard *r, Region *region) {
   r->region = region;
   for (int i = 0; i < n; i++) {
     walk_op(r, ops[i]);
-    if (r->build) ir_append(r->m, region, ops[i]);
+    if (r->build) vec_push(r->m->arena, region->ops, ops[i]); /* not ir_append: order is the key of side tables */
   }
 }
 
