@@ -142,7 +142,7 @@ static void solve_dim(Solver *s, int d) {
     IExpr *e = resolve(s, s->read->ix[d]);
     const Term *index = best_index(s, e), *atom = best_atom(s, e);
     if (index && (!atom || s->space.idx[index->index].range >= atom_gain(s, atom))) return solve_index(s, e, index, j);
-    if (!atom) return require(s, &s->cond, ex_2(s->a, EX_EQ, ex_index(s->a, e), ex_index(s->a, ix_index(s->a, j))));
+    if (!atom) return require(s, &s->cond, ex_2(s->a, EX_EQ, ex_index(s->a, ix_index(s->a, j)), ex_index(s->a, e)));
     split_atom(s, atom);
   }
 }

@@ -32,10 +32,29 @@ static Expr *negate(Arena *a, Expr *x) {
   return x->op == EX_LITERAL ? ex_lit(a, x->dtype, -x->lit) : ex_1(a, EX_NEG, x);
 }
 
+static Expr *times(Arena *a, Expr *x, Expr *y);
+static Expr *over(Arena *a, Expr *x, Expr *y);
+
+/* Is it 0 in some branch that is a literal? Such a 0 must not meet an inf in the other factor. */
+static bool has_zero_branch(const Expr *x) {
+  return x->op == EX_WHERE &&
+         (ex_is_lit(x->arg[1], 0) || ex_is_lit(x->arg[2], 0) || has_zero_branch(x->arg[1]) || has_zero_branch(x->arg[2]));
+}
+
+/* f(w, y) with f times or over, inside the branches of w. */
+static Expr *inside_where(Arena *a, Expr *(*f)(Arena *, Expr *, Expr *), Expr *w, Expr *y) {
+  Expr *u = w->arg[1], *v = w->arg[2];
+  return ex_where(a, w->arg[0], ex_is_lit(u, 0) ? u : f(a, u, y), ex_is_lit(v, 0) ? v : f(a, v, y));
+}
+
+static Expr *times_in_order(Arena *a, Expr *x, Expr *y) { return times(a, y, x); }
+
 static Expr *times(Arena *a, Expr *x, Expr *y) {
   if (!x || !y) return NULL;
   if (ex_is_lit(x, 1)) return y;
   if (ex_is_lit(y, 1)) return x;
+  if (has_zero_branch(y)) return inside_where(a, times_in_order, y, x);
+  if (has_zero_branch(x)) return inside_where(a, times, x, y);
   if (x->op == EX_NEG) return negate(a, times(a, x->arg[0], y));
   if (y->op == EX_NEG) return negate(a, times(a, x, y->arg[0]));
   if (ex_is_lit(x, -1)) return negate(a, y);
@@ -46,6 +65,7 @@ static Expr *times(Arena *a, Expr *x, Expr *y) {
 
 static Expr *over(Arena *a, Expr *x, Expr *y) {
   if (!x) return NULL;
+  if (has_zero_branch(x)) return inside_where(a, over, x, y);
   return x->op == EX_NEG ? negate(a, over(a, x->arg[0], y)) : ex_2(a, EX_DIV, x, y);
 }
 
@@ -56,11 +76,8 @@ static Expr *choose(Arena *a, Expr *c, Expr *x, Expr *y, DType d) {
 }
 
 Expr *grad_times(Arena *a, Expr *cot, Expr *d) {
-  if (d->op == EX_WHERE) {
-    Expr *x = d->arg[1], *y = d->arg[2];
-    return ex_where(a, d->arg[0], ex_is_lit(x, 0) ? x : grad_times(a, cot, x), ex_is_lit(y, 0) ? y : grad_times(a, cot, y));
-  }
   if (d->op == EX_NEG) return negate(a, grad_times(a, cot, d->arg[0]));
+  if (d->op == EX_MUL) return times(a, grad_times(a, cot, d->arg[0]), d->arg[1]);
   if (d->op == EX_DIV) return over(a, grad_times(a, cot, d->arg[0]), d->arg[1]);
   return times(a, cot, d);
 }
