@@ -242,27 +242,42 @@ static IExpr *safe_row(Grad *g, Flow *f, const Expr *read, int d) {
   return ix_value(a, f->in.n - 1, sp.n, at);
 }
 
-static Op *adjoint_op(Solver *s, Flow *f, IExpr **by, Space sp) {
-  Grad *g = s->g;
-  bool by_value = false;
-  for (int d = 0; d < s->read->nix; d++) by_value = by_value || ix_by_value(s->read->ix[d]);
-  GradTag tag = g->weight[f->in.at[s->read->operand]] ? TAG_WEIGHT_GRAD : TAG_INPUT_GRAD;
-  Op *op = grad_op(g, by_value ? OP_SCATTER_ADD : OP_NEST, f->op->loc, tag);
-  op->space = sp;
-  if (!by_value) {
-    op->reduce = sp.n > sp.nout ? RED_SUM : RED_NONE;
-    return op;
+/* A read by value whose rows are all different: d.x[b,v] = where(v == row[b], c[b], 0), without a scatter. */
+static Expr *in_row(const Solver *s, Expr *body, IExpr *const *by) {
+  for (int d = s->read->nix - 1; d >= 0; d--) {
+    if (!ix_by_value(s->read->ix[d])) continue;
+    Expr *row = ex_substitute(s->a, grad_index_value(s->g, &s->f->in, s->read->ix[d]), by, NULL);
+    Expr *here = ex_2(s->a, EX_EQ, ex_index(s->a, ix_index(s->a, d)), row);
+    body = ex_where(s->a, here, body, ex_lit(s->a, body->dtype, 0));
   }
-  op->into = NEW_ARRAY(s->a, IExpr *, s->read->nix);
+  return body;
+}
+
+static IExpr **rows_of(const Solver *s, Flow *f, IExpr *const *by) {
+  IExpr **into = NEW_ARRAY(s->a, IExpr *, s->read->nix);
   for (int d = 0; d < s->read->nix; d++) {
     IExpr *row = s->read->ix[d];
     if (!ix_by_value(row)) {
-      op->into[d] = ix_index(s->a, d);
+      into[d] = ix_index(s->a, d);
       continue;
     }
-    if (s->read->otherwise) row = safe_row(g, f, s->read, d);
-    op->into[d] = ix_substitute(s->a, row, by, NULL);
+    if (s->read->otherwise) row = safe_row(s->g, f, s->read, d);
+    into[d] = ix_substitute(s->a, row, by, NULL);
   }
+  return into;
+}
+
+static Op *adjoint_op(const Solver *s, Flow *f, IExpr *const *by, Space sp, Expr *body) {
+  bool by_value = false, sums = sp.n > sp.nout;
+  for (int d = 0; d < s->read->nix; d++) by_value = by_value || ix_by_value(s->read->ix[d]);
+  GradTag tag = s->g->weight[f->in.at[s->read->operand]] ? TAG_WEIGHT_GRAD : TAG_INPUT_GRAD;
+  Op *op = grad_op(s->g, by_value && sums ? OP_SCATTER_ADD : OP_NEST, f->op->loc, tag);
+  op->space = sp;
+  op->body = by_value && !sums ? in_row(s, body, by) : body;
+  if (op->kind == OP_SCATTER_ADD)
+    op->into = rows_of(s, f, by);
+  else
+    op->reduce = sums ? RED_SUM : RED_NONE;
   return op;
 }
 
@@ -275,7 +290,7 @@ static void contribute(Grad *g, Flow *f, const Expr *read, Expr *c) {
   solve(&s);
   if (s.full) {
     Diag *e =
-        diag_error(g->cx->diags, "E0502", f->op->loc, "the gradient of this statement needs more than %d indices", MAX_INDEX);
+        diag_error(g->cx->diags, "E0591", f->op->loc, "the gradient of this statement needs more than %d indices", MAX_INDEX);
     diag_help(g->cx->diags, e, "split the statement in two");
     return;
   }
@@ -288,8 +303,7 @@ static void contribute(Grad *g, Flow *f, const Expr *read, Expr *c) {
   Expr *body = ex_simplify(a, tidy(&s, &sp, ex_substitute(a, c, all, NULL)));
   ValueId same = same_value(&s, &sp, body);
   if (same < 0) {
-    Op *op = adjoint_op(&s, f, by, sp);
-    op->body = body;
+    Op *op = adjoint_op(&s, f, by, sp, body);
     same = grad_emit(g, op, grad_name(g, x), type, &f->in);
   }
   grad_add(g, x, same);

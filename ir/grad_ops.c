@@ -91,7 +91,7 @@ static void rule_scatter(Grad *g, Op *op) {
   }
   sp.nout = sp.n;
   if (sp.n > MAX_RANK) {
-    diag_error(g->cx->diags, "E0503", op->loc, "the gradient of this `+=` needs a tensor of more than %d dims", MAX_RANK);
+    diag_error(g->cx->diags, "E0592", op->loc, "the gradient of this `+=` needs a tensor of more than %d dims", MAX_RANK);
     return;
   }
   for (int d = 0; d < op->space.nout; d++) at[d] = ix_substitute(a, op->into[d], to, NULL);

@@ -116,7 +116,7 @@ static ValueId save(Reverse *r, ValueId v) {
   Module *m = r->g->m;
   Type t = m->values.at[v].type;
   if (t.rank == MAX_RANK) {
-    Diag *e = diag_error(r->g->cx->diags, "E0504", m->values.at[v].loc,
+    Diag *e = diag_error(r->g->cx->diags, "E0593", m->values.at[v].loc,
                          "the reverse of this repeat needs a tensor of %d dims for every repetition, which is too many", t.rank);
     diag_label(r->g->cx->diags, e, r->forward->loc, "repeated here");
     return v;

@@ -214,6 +214,13 @@ UNIT(gradient_of_gather) {
                  "%loss: f32 = nest sum[n: N=6] tanh(%y[n]) * %w[n,0]");
 }
 
+UNIT(gradient_of_one_element_by_value) {
+  check_by_value("%k3: i32[N=6] = input table(\"k3\") limit D=3\n%y[n]: f32[N=6] = gather %w[n, %k3[n]]\n"
+                 "%loss: f32 = nest sum[n: N=6] tanh(%y[n]) * %x[n // 2,0]");
+  check_by_value("%y[n]: f32[N=6] = gather (%w[n, %k[n] - 1] else tanh(%w[n,0]))\n"
+                 "%loss: f32 = nest sum[n: N=6] tanh(%y[n]) * %x[n // 2,0]");
+}
+
 UNIT(gradient_of_scatter_add) {
   check_by_value("%y[v,d]: f32[V=5, D=3] = scatter_add[n: N=6] into [%e[n], d] %w[n,d]\n"
                  "%loss: f32 = nest sum[v: V=5, d: D=3] tanh(%y[v,d]) * %x[v,d]");
