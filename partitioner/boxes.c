@@ -41,13 +41,6 @@ bool box_inside(const Mesh *m, const Type *inner, const Type *outer) {
   return true;
 }
 
-Split split_minus(const Split *s, const Split *without) {
-  Split out = {.granule = s->granule};
-  for (int i = 0; i < s->n; i++)
-    if (!split_uses(without, s->part[i])) out.part[out.n++] = s->part[i];
-  return out;
-}
-
 /* The parts in which the layouts differ: of each dim what follows the common major parts, and the sums that end. */
 static Parts differing(const Type *from, const Type *to) {
   Parts s = {0};

@@ -130,8 +130,6 @@ Factors *part_factors(const Module *m, const Op *op, Arena *a) {
   return f;
 }
 
-const char *factor_name(const Op *op, int factor) { return factor < op->space.n ? op->space.idx[factor].name : "its rows"; }
-
 void part_visit(Region *r, int64_t times, PartVisit *f, void *cx) {
   for (int i = 0; i < r->ops.n; i++) {
     Op *op = r->ops.at[i];

@@ -26,8 +26,6 @@ typedef struct {
 
 /* Of an op of class SPACE. factors.c */
 Factors *part_factors(const Module *m, const Op *op, Arena *a);
-/* Short text: "t", or "row" for a table's dim. */
-const char *factor_name(const Op *op, int factor);
 
 /* plan.c */
 Split split_minus(const Split *s, const Split *without);              /* the parts of s that `without` does not use */
@@ -37,6 +35,7 @@ bool box_inside(const Mesh *m, const Type *inner, const Type *outer); /* on ever
 OpKind plan_kind(const Mesh *m, const Type *from, const Type *to);
 /* The axis parts over which data moves: ranks that agree in all others form a group. */
 Pending plan_axes(const Mesh *m, const Type *from, const Type *to);
+/* plan.c */
 double plan_step_bytes(const Mesh *m, OpKind kind, const Type *from, const Type *to); /* largest over ranks */
 
 /* Calls f for every op, a repeat before its body; times: how often a step runs it. */

@@ -1,8 +1,8 @@
 /* reason.c: why a layout changes, in one clause: the consumer that asks for it and what clashed.
 
      %r adds it to %x                              a pending sum meets a complete value
-     %q[..] needs all of t: its h is split over model
-     it is the gradient of "layer.g1", laid out as that  */
+     %q needs all of t, along which %n is split over model
+     the gradient of layer.g1 is laid out as it is         */
 #include "reshard.h"
 
 static const char *name_of(const Reshard *r, ValueId v) { return r->m->values.at[v].name; }
@@ -19,31 +19,39 @@ static const Expr *added_to(const Expr *e, int slot) {
   return NULL;
 }
 
-static const char *space_reason(const Reshard *r, const Type *from, const Type *to, const Op *user, int slot) {
+/* A dim that is split and has to be whole, or split otherwise. */
+static const char *dim_reason(const Reshard *r, ValueId v, const Type *from, const Type *to, const Op *user, int slot, int d) {
+  Arena *a = r->m->arena;
+  const Factors *f = r->factors[user->order];
+  int i = f->in[slot].index[d];
+  const char *who = name_of(r, user->out[0]), *dim = from->dim[d].name ? from->dim[d].name : "a dim";
+  if (i != NO_FACTOR && i < user->space.n) dim = user->space.idx[i].name;
+  if (to->dim[d].split.n > 0)
+    return arena_printf(a, "%%%s is split over %s along %s", who, ir_print_split(r->m, &to->dim[d].split, a), dim);
+  const char *over = ir_print_split(r->m, &from->dim[d].split, a);
+  if (i != NO_FACTOR && !f->splits[i])
+    return arena_printf(a, "%s cannot run split along %s yet, and %%%s is split over %s", op_text(user->kind), dim, name_of(r, v),
+                        over);
+  const char *how = i == NO_FACTOR ? "reads other places of" : "needs all of";
+  return arena_printf(a, "%%%s %s %s, along which %%%s is split over %s", who, how, dim, name_of(r, v), over);
+}
+
+static const char *space_reason(const Reshard *r, ValueId v, const Type *from, const Type *to, const Op *user, int slot) {
   Arena *a = r->m->arena;
   const char *who = name_of(r, user->out[0]);
-  const Factors *f = r->factors[user->order];
   if (from->pending.n > 0) {
     const Expr *other = user->body ? added_to(user->body, slot) : NULL;
     if (other && other->op == EX_READ) return arena_printf(a, "%%%s adds it to %%%s", who, name_of(r, user->in[other->operand]));
     return arena_printf(a, "%%%s needs the whole %s", who, from->pending.kind == RED_SUM ? "sum" : "reduction");
   }
-  for (int d = 0; d < to->rank; d++) {
-    if (split_equal(&from->dim[d].split, &to->dim[d].split)) continue;
-    int i = f->in[slot].index[d];
-    const char *dim = i == NO_FACTOR ? (from->dim[d].name ? from->dim[d].name : "a dim") : factor_name(user, i);
-    if (to->dim[d].split.n > 0)
-      return arena_printf(a, "%%%s is split over %s along %s", who, ir_print_split(r->m, &to->dim[d].split, a), dim);
-    if (i == NO_FACTOR) return arena_printf(a, "%%%s reads %s at other places than its own part", who, dim);
-    if (!f->splits[i]) return arena_printf(a, "%s cannot run split along %s yet", op_text(user->kind), dim);
-    return arena_printf(a, "%%%s needs all of %s", who, dim);
-  }
+  for (int d = 0; d < to->rank; d++)
+    if (!split_equal(&from->dim[d].split, &to->dim[d].split)) return dim_reason(r, v, from, to, user, slot, d);
   return arena_printf(a, "for %%%s", who);
 }
 
 const char *reason_text(const Reshard *r, ValueId v, const Type *from, const Type *to, const Op *user, int slot) {
   Arena *a = r->m->arena;
-  if (!user) return arena_printf(a, "%%%s goes around the loop in that layout", name_of(r, v));
+  if (!user) return arena_printf(a, "the loop hands %%%s on in that layout", name_of(r, v));
   switch (user->kind) {
   case OP_TAP:
     if (user->tap == TAP_GRAD) return arena_printf(a, "the gradient of %s is laid out as it is", user->name);
@@ -54,7 +62,7 @@ const char *reason_text(const Reshard *r, ValueId v, const Type *from, const Typ
   }
   if (r->state[v].pinned && sharding_equal(to, &r->state[v].home))
     return arena_printf(a, "%%%s is pinned to that layout", name_of(r, v));
-  return space_reason(r, from, to, user, slot);
+  return space_reason(r, v, from, to, user, slot);
 }
 
 const char *pending_text(const Mesh *m, const Pending *p, Arena *a) {

@@ -227,8 +227,19 @@ static void enter_repeat(Reshard *r, Op *op) {
   }
 }
 
-/* The layout of yield i: a carried one as its argument, a stacked one pending if its slice is and completing it would
-   not make it smaller. */
+/* The layout that a pending slice is stacked in: sums end in the loop where that makes the slice smaller, because its
+   own layout deals it out over those axes; the others end behind the loop. */
+static Type stack_layout(const Type *raw, const Type *home) {
+  Type t = *home;
+  for (int i = 0; i < raw->pending.n; i++) {
+    if (type_uses(home, raw->pending.part[i])) continue;
+    t.pending.kind = raw->pending.kind;
+    t.pending.part[t.pending.n++] = raw->pending.part[i];
+  }
+  return t;
+}
+
+/* The layout of yield i: a carried one as its argument, a stacked one as above; what is saved is complete. */
 static Type yield_layout(Reshard *r, const Op *op, int i) {
   ValueId y = op->body_region->yields.at[i];
   if (i < op->ncarried) {
@@ -242,11 +253,14 @@ static Type yield_layout(Reshard *r, const Op *op, int i) {
     if (t.pending.n == 0) complete(r, y);
     return t;
   }
-  Type raw = r->state[y].have.at[0].type, home = r->state[y].home;
+  const Type *raw = &r->state[y].have.at[0].type, *home = &r->state[y].home;
   bool saved = i >= op->nout - op->nsaved;
-  if (is_pending(r, y) && !saved && type_capacity(&raw) == type_capacity(&home)) return raw;
+  if (is_pending(r, y) && !saved) {
+    Type t = stack_layout(raw, home);
+    if (t.pending.n > 0) return t;
+  }
   complete(r, y);
-  return home;
+  return *home;
 }
 
 static void leave_repeat(Reshard *r, Op *op) {
