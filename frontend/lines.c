@@ -70,7 +70,7 @@ static Token close_bracket(Lines *x, Token t) {
   Token o = x->open.at[--x->open.n];
   if (match(o.kind, t.kind)) return t;
   if (x->open.n > 0 && match(x->open.at[x->open.n - 1].kind, t.kind)) x->open.n--;
-  Diag *g = diag_error(x->d, "E0103", t.loc, "%s closes %s", tok_text(t.kind), tok_text(o.kind));
+  Diag *g = diag_error(x->d, "E0103", t.loc, "%s cannot close %s", tok_text(t.kind), tok_text(o.kind));
   diag_label(x->d, g, o.loc, "opened here");
   t.kind = TOK_BAD;
   return t;

@@ -157,7 +157,7 @@ static Module *read_ir(Session *s) {
   if (!m || s->diags->nerrors) return NULL;
   int first = pipeline_start(s->o->from);
   if (m->stage != pipeline[first].before)
-    diag_error(s->diags, "E0603", (Loc){0}, "%s does not begin with a module of this stage", pipeline[first].name);
+    diag_error(s->diags, "E0603", (Loc){0}, "this module is not at the stage that %s takes", pipeline[first].name);
   else if (!ir_verify(m, s->o->from, &why))
     diag_error(s->diags, "E0604", (Loc){0}, "the module breaks a law of its stage: %s", why);
   return m;

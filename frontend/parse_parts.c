@@ -82,8 +82,8 @@ AstName syn_name(Parser *p, const char *what) {
   Token t = *syn_token(p);
   if (syn_take(p, TOK_NAME)) return name_of(&t);
   if (t.kind == TOK_DIM) {
-    Diag *g = syn_fail(p, "E0114", t.loc, "`%s` is a dim's name, but here stands %s", t.text, what);
-    if (g) diag_help(p->d, g, "only dims begin with a capital letter");
+    Diag *g = syn_fail(p, "E0114", t.loc, "%s does not begin with a capital letter: those are dims", what);
+    if (g) diag_help(p->d, g, "call it `%c%s`", t.text[0] - 'A' + 'a', t.text + 1);
   } else if (tok_is_word(t.kind)) {
     Diag *g = syn_fail(p, "E0115", t.loc, "%s is a keyword and cannot be %s", tok_text(t.kind), what);
     if (g) diag_help(p->d, g, "choose another name, such as `%s_`", t.text);

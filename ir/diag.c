@@ -155,6 +155,7 @@ static void print_left_out(Diags *d, int n, DiagFormat format, FILE *out) {
 void diags_print(Diags *d, DiagFormat format, FILE *out) {
   Ranked *r = in_order(d);
   int shown = 0, left_out = 0;
+  bool any = false;
   for (int i = 0; i < d->list.n; i++) {
     const Diag *g = r[i].g;
     if (i > 0 && same(g, r[i - 1].g)) continue;
@@ -163,6 +164,8 @@ void diags_print(Diags *d, DiagFormat format, FILE *out) {
       continue;
     }
     shown += !g->warning;
+    if (any && format == DIAG_TEXT) fputc('\n', out);
+    any = true;
     if (format == DIAG_JSON)
       print_json(d, g, out);
     else
