@@ -21,13 +21,15 @@ typedef struct {
 static bool opens(TokKind k) { return k == TOK_LPAREN || k == TOK_LBRACKET; }
 static bool closes(TokKind k) { return k == TOK_RPAREN || k == TOK_RBRACKET; }
 
+static bool assigns(const Tokens *t, int i) { return i < t->n && (t->at[i].kind == TOK_ASSIGN || t->at[i].kind == TOK_PLUSEQ); }
+
 /* Does a line that begins at raw token i read `name[...] =` or `name[...] +=`? */
 static bool assigns_element(const Tokens *t, int i) {
   if (t->at[i].kind != TOK_NAME || i + 1 >= t->n || t->at[i + 1].kind != TOK_LBRACKET) return false;
   int depth = 0;
   for (int j = i + 1; j < t->n && j < i + LOOK; j++) {
     depth += opens(t->at[j].kind) - closes(t->at[j].kind);
-    if (depth == 0) return j + 1 < t->n && (t->at[j + 1].kind == TOK_ASSIGN || t->at[j + 1].kind == TOK_PLUSEQ);
+    if (depth == 0) return assigns(t, j + 1);
   }
   return false;
 }
@@ -76,13 +78,20 @@ static Token close_bracket(Lines *x, Token t) {
   return t;
 }
 
+/* Does raw token i go on with the line before it, though no bracket is open? Not where a statement begins after an
+   operator that lacks its operand; after a comma it may be one more name on the left. */
+static bool goes_on(const Lines *x, int i) {
+  TokKind last = x->out.n > 0 ? x->out.at[x->out.n - 1].kind : TOK_NL;
+  bool statement = assigns_element(x->raw, i) || (x->raw->at[i].kind == TOK_NAME && assigns(x->raw, i + 1));
+  return tok_goes_on(last) && !tok_is_item(x->raw->at[i].kind) && (last == TOK_COMMA || !statement);
+}
+
 Tokens lex_lines(Arena *a, Diags *d, const Tokens *raw) {
   Lines x = {.a = a, .d = d, .raw = raw};
   for (int i = 0; i < raw->n; i++) {
     Token t = raw->at[i];
     if (x.open.n > 0 && cannot_be_inside(raw, i)) report_open(&x, t.loc);
-    bool goes_on = x.open.n > 0 || (x.out.n > 0 && tok_goes_on(x.out.at[x.out.n - 1].kind) && !tok_is_item(t.kind));
-    if (t.kind == TOK_EOF || (t.first && !goes_on)) end_line(&x);
+    if (t.kind == TOK_EOF || (t.first && x.open.n == 0 && !goes_on(&x, i))) end_line(&x);
     if (opens(t.kind)) vec_push(a, x.open, t);
     if (closes(t.kind)) t = close_bracket(&x, t);
     vec_push(a, x.out, t);

@@ -47,28 +47,15 @@ static void close_brace(Parser *p, const Token *open, const char *what) {
   if (!syn_at(p, TOK_EOF)) diag_label(p->d, g, here, "what begins here cannot stand inside %s", what);
 }
 
-/* The operator or comma at the end of the line before, on account of which this line is no statement of its own. */
-static const Token *joined_by(const Parser *p) {
-  int i = p->at;
-  while (i > 0 && !p->lexed.tokens.at[i].first) i--;
-  const Token *t = i > 0 ? &p->lexed.tokens.at[i - 1] : NULL;
-  return t && tok_goes_on(t->kind) ? t : NULL;
-}
-
 static bool at_end(const Parser *p) {
   const Token *t = syn_token(p);
   return t->first || t->kind == TOK_NL || t->kind == TOK_RBRACE || t->kind == TOK_EOF;
 }
 
 static void left_over(Parser *p) {
-  const Token *join = joined_by(p);
   TokKind k = syn_token(p)->kind;
   Diag *g = syn_expected(p, "the end of the line");
-  if (!g) return;
-  if (k == TOK_RPAREN || k == TOK_RBRACKET)
-    diag_help(p->d, g, "nothing is open that this bracket could close");
-  else if (join)
-    diag_label(p->d, g, join->loc, "the line goes on because it ends in %s", tok_text(join->kind));
+  if (g && (k == TOK_RPAREN || k == TOK_RBRACKET)) diag_help(p->d, g, "nothing is open that this bracket could close");
 }
 
 /* After each line of a body or file: nothing may be left of it. */
