@@ -36,6 +36,10 @@ static void collect_op(Module *m, Planner *p, Region *r, Op *op) {
   const Plan *plan = plan_find(p, &from, &to, NULL);
   ValueId v = op->in[0];
   Type have = from;
+  if (plan->n == 0) { /* by hand: a reshard to the layout that the value has */
+    op->kind = OP_SLICE;
+    ir_append(m, r, op);
+  }
   for (int i = 0; i < plan->n; i++) {
     bool last = i == plan->n - 1;
     Op *step = last ? op : ir_op(m, plan->at[i].kind, op->loc);

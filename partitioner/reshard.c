@@ -77,7 +77,8 @@ static bool is_pending(const Reshard *r, ValueId v) {
 
 /* ---- ops with an index space ----------------------------------------------------------------------------- */
 
-/* `x = x + contribution` where x is a carried argument that starts as zeros: from the next walk on x is pending too. */
+/* `x = x + contribution` where x is a carried argument that starts as zeros: from the next walk on x is pending too
+   (this one goes on as if it were, and is void). */
 static bool loop_accumulates(Reshard *r, const Op *op, const bool *pending, const Pending *sums) {
   bool found = false;
   for (int o = 0; o < op->nin; o++) {
@@ -103,8 +104,7 @@ static bool may_pass(Reshard *r, const Op *op, bool *pending, Pending *sums) {
   if (n == 0) return false;
   bool adds = op->kind == OP_NEST && (op->reduce == RED_NONE || op->reduce == RED_SUM);
   if (adds && alike && ex_linear_in(op->body, pending)) return true;
-  if (adds && alike) loop_accumulates(r, op, pending, sums);
-  return false;
+  return adds && alike && loop_accumulates(r, op, pending, sums);
 }
 
 static void complete_operands(Reshard *r, const Op *op, bool *pending) {
@@ -250,7 +250,7 @@ static Type yield_layout(Reshard *r, const Op *op, int i) {
       arg->refused = true;
       r->changed = true;
     }
-    if (t.pending.n == 0) complete(r, y);
+    if (arg->sums.n == 0) complete(r, y);
     return t;
   }
   const Type *raw = &r->state[y].have.at[0].type, *home = &r->state[y].home;
