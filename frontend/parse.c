@@ -54,7 +54,9 @@ static bool at_end(const Parser *p) {
 
 static void left_over(Parser *p) {
   TokKind k = syn_token(p)->kind;
+  bool value = k == TOK_NAME || k == TOK_DIM || k == TOK_INT || k == TOK_FLOAT || k == TOK_LPAREN;
   Diag *g = syn_expected(p, "the end of the line");
+  if (g && value) diag_help(p->d, g, "an operator or a comma is missing before it");
   if (g && (k == TOK_RPAREN || k == TOK_RBRACKET)) diag_help(p->d, g, "nothing is open that this bracket could close");
 }
 
