@@ -45,7 +45,6 @@ typedef struct {
 
 /* options.c: exits 2 after a message when the command line is wrong. */
 Options options_parse(Arena *a, int argc, char **argv);
-const char *emit_name(EmitKind k);
 
 /* ---- pipeline.c ---------------------------------------------------------------------------------------------- */
 

@@ -11,8 +11,6 @@
 static const char *const emit_names[EMIT_NKINDS] = {"ast",    "ir",          "spmd", "schedule", "schedule-json",
                                                     "memory", "memory-json", "c",    "exe"};
 
-const char *emit_name(EmitKind k) { return emit_names[k]; }
-
 enum {
   KEY_MESH = 256,
   KEY_SET,
