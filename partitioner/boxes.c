@@ -109,7 +109,9 @@ static Parts moving(const Mesh *m, const Type *from, const Type *to) {
 Pending plan_axes(const Mesh *m, const Type *from, const Type *to) {
   Parts s = moving(m, from, to);
   Pending p = {.kind = RED_NONE};
-  for (int i = 0; i < s.n && p.n < MAX_PARTS; i++) p.part[p.n++] = s.at[i];
+  for (int axis = 0; axis < m->naxes; axis++) /* outermost first */
+    for (int i = 0; i < s.n && p.n < MAX_PARTS; i++)
+      if (s.at[i].axis == axis) p.part[p.n++] = s.at[i];
   return p;
 }
 

@@ -32,8 +32,11 @@ static const char *dim_reason(const Reshard *r, ValueId v, const Type *from, con
   if (i != NO_FACTOR && !f->splits[i])
     return arena_printf(a, "%s cannot run split along %s yet, and %%%s is split over %s", op_text(user->kind), dim, name_of(r, v),
                         over);
-  const char *how = i == NO_FACTOR ? "reads other places of" : "needs all of";
-  return arena_printf(a, "%%%s %s %s, along which %%%s is split over %s", who, how, dim, name_of(r, v), over);
+  if (i == NO_FACTOR)
+    return arena_printf(
+        a, "%%%s reads other places of %s than its own (windows, merges and splits gather yet), and %%%s is split over %s", who,
+        dim, name_of(r, v), over);
+  return arena_printf(a, "%%%s needs all of %s, along which %%%s is split over %s", who, dim, name_of(r, v), over);
 }
 
 static const char *space_reason(const Reshard *r, ValueId v, const Type *from, const Type *to, const Op *user, int slot) {

@@ -100,6 +100,16 @@ static const char *report_json(const Report *r) {
 
 enum { COLUMNS = 6 };
 
+/* The why without what other columns say: "REASON; 64 bytes over model[; together with 2 more]". */
+static const char *short_why(const Report *r, const Op *op) {
+  if (!op->why) return "";
+  const char *cost = strstr(op->why, " bytes over ");
+  while (cost && cost > op->why && *cost != ';') cost--;
+  if (!cost || cost == op->why) return op->why;
+  const char *more = strchr(cost + 1, ';');
+  return arena_printf(r->a, "%.*s%s", (int)(cost - op->why), op->why, more ? more : "");
+}
+
 static void put_cells(const Report *r, Str *s, const int *width, const char *const *cell, const char *why) {
   for (int c = 0; c < COLUMNS; c++) str_printf(r->a, s, c >= 2 && c <= 4 ? "%*s  " : "%-*s  ", width[c], cell[c]);
   str_printf(r->a, s, "%s\n", why);
@@ -142,7 +152,7 @@ static const char *report_text(const Report *r) {
     for (int c = 0; c < COLUMNS; c++) width[c] = (int)max_i64(width[c], (int64_t)strlen(cell[i][c]));
   }
   put_cells(r, &s, width, HEAD, "why");
-  for (int i = 0; i < r->rows.n; i++) put_cells(r, &s, width, cell[i], r->rows.at[i].op->why ? r->rows.at[i].op->why : "");
+  for (int i = 0; i < r->rows.n; i++) put_cells(r, &s, width, cell[i], short_why(r, r->rows.at[i].op));
   put_totals(r, &s, plan_new(r->a, &r->m->mesh));
   return s.at;
 }

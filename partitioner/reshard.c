@@ -301,6 +301,8 @@ static void walk_effect(Reshard *r, Op *op) {
   ValueId v = op->in[slot];
   complete(r, v);
   Type need = r->state[op->in[0]].home;
+  const Type *raw = &r->state[v].have.at[0].type;
+  if (op->kind == OP_TAP && !r->state[v].pinned && raw->pending.n == 0) need = *raw; /* any complete layout will do */
   ValueId use = get_version(r, v, &need, op, slot);
   if (r->build) op->in[slot] = use;
 }

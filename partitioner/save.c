@@ -222,6 +222,48 @@ static void sort_clones(Save *s) {
       }
 }
 
+/* ---- --keep-gathered ------------------------------------------------------------------------------------------------ */
+
+static bool gathers_one(const Op *op) { return op->kind == OP_ALL_GATHER && op->nin == 1; }
+
+/* Do both loops gather the same: slices of one outer value, or what the forward loop saves? */
+static bool same_source(const Save *s, ValueId forward, ValueId back) {
+  const Op *f = s->forward, *b = s->back;
+  const Value *there = &s->m->values.at[back], *here = &s->m->values.at[forward];
+  if (there->def || there->result - 1 < b->ncarried + b->ninvariant) return false;
+  ValueId outer = b->in[there->result - 1];
+  if (!here->def && here->result - 1 >= f->ncarried + f->ninvariant) return f->in[here->result - 1] == outer;
+  for (int o = f->nout - f->nsaved; o < f->nout; o++)
+    if (f->out[o] == outer && body(f)->yields.at[o] == forward) return true;
+  return false;
+}
+
+static void keep(Save *s, ValueId v, ValueId again) {
+  Module *m = s->m;
+  Type t = m->values.at[v].type, all = {.dtype = t.dtype, .rank = t.rank + 1};
+  if (t.rank == MAX_RANK) return;
+  all.dim[0] = (Dim){.name = s->forward->trip_dim, .size = s->forward->trip};
+  for (int d = 0; d < t.rank; d++) all.dim[d + 1] = t.dim[d];
+  const char *name = m->values.at[v].name;
+  vec_push(m->arena, body(s->forward)->yields, v);
+  ValueId out = ir_out(m, s->forward, arena_printf(m->arena, "%s.all", name), all);
+  s->forward->nsaved++;
+  replace_in(body(s->back), again, hand_in(m, s->back, out, true, &t, name));
+}
+
+static void keep_gathered(Save *s) {
+  const Region *f = body(s->forward), *b = body(s->back);
+  for (int i = 0; i < b->ops.n; i++)
+    for (int k = 0; k < f->ops.n; k++) {
+      const Op *again = b->ops.at[i], *first = f->ops.at[k];
+      if (!gathers_one(first) || !gathers_one(again) || !same_source(s, first->in[0], again->in[0])) continue;
+      if (!sharding_equal(&s->m->values.at[first->out[0]].type, &s->m->values.at[again->out[0]].type)) continue;
+      keep(s, first->out[0], again->out[0]);
+      ir_number(s->m);
+      break;
+    }
+}
+
 static void save_region(Module *m, Arena *scratch, const PassContext *cx, Region *r) {
   for (int i = 0; i < r->ops.n; i++) {
     Op *op = r->ops.at[i];
@@ -234,6 +276,7 @@ static void save_region(Module *m, Arena *scratch, const PassContext *cx, Region
     sort_clones(&s);
     place_clones(&s);
     ir_number(m);
+    if (s.keep_gathered) keep_gathered(&s);
   }
 }
 
