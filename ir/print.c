@@ -649,3 +649,15 @@ const char *ir_print_split(const Module *m, const Split *s, Arena *a) {
   print_split(&p, s);
   return text_of(&p);
 }
+
+const char *text_index(const Module *m, const Op *op, const IExpr *x, Arena *a) {
+  Printer p = {m, a, {0}};
+  print_index(&p, op, x);
+  return text_of(&p);
+}
+
+const char *text_parts(const Module *m, const AxisPart *part, int n, Arena *a) {
+  Printer p = {m, a, {0}};
+  print_parts(&p, part, n);
+  return text_of(&p);
+}

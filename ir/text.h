@@ -32,5 +32,7 @@ static const ExText EX_TEXT[] = {
 
 /* print.c: which indices of the space stand behind the name of a result, in order; returns how many. */
 int text_result_indices(const Op *op, int result, int *index);
+const char *text_index(const Module *m, const Op *op, const IExpr *x, Arena *a);
+const char *text_parts(const Module *m, const AxisPart *part, int n, Arena *a);
 
 #endif
