@@ -120,6 +120,7 @@ static void finish(Options *o, struct argp_state *state) {
   if (first > last) argp_error(state, "%s comes after %s", o->from, o->stop_after);
   if (o->from && o->emit[EMIT_AST].wanted) argp_error(state, "--emit=ast is of .dt text");
   if (o->from && (o->frontend.mesh.n || o->frontend.dims.n)) argp_error(state, "--mesh and --set are for .dt text");
+  if (o->stop_after && (o->emit[EMIT_EXE].wanted || o->emit[EMIT_C].wanted)) argp_error(state, "--stop-after makes no program");
   if (o->check && o->emit[EMIT_EXE].wanted) argp_error(state, "check makes no program");
 }
 
