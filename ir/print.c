@@ -605,14 +605,26 @@ static void print_mesh(Printer *p) {
   puts_(p, ")\n");
 }
 
+static void print_buffer(Printer *p, ValueId v) {
+  if (p->m->buffers[v].offset < 0) return;
+  puts_(p, "  ");
+  print_value(p, v);
+  put(p, ": %lld+%lld\n", (long long)p->m->buffers[v].offset, (long long)p->m->buffers[v].bytes);
+}
+
+/* In the order of the program, which is the same after reading back; ids need not be. */
+static void print_buffers_of(Printer *p, const Region *r) {
+  for (int i = 0; i < r->args.n; i++) print_buffer(p, r->args.at[i]);
+  for (int i = 0; i < r->ops.n; i++) {
+    const Op *op = r->ops.at[i];
+    for (int k = 0; k < op->nout; k++) print_buffer(p, op->out[k]);
+    if (op->body_region) print_buffers_of(p, op->body_region);
+  }
+}
+
 static void print_buffers(Printer *p) {
   puts_(p, "\nbuffers {\n");
-  for (int v = 0; v < p->m->values.n; v++) {
-    if (p->m->buffers[v].offset < 0 || !p->m->values.at[v].region) continue;
-    puts_(p, "  ");
-    print_value(p, v);
-    put(p, ": %lld+%lld\n", (long long)p->m->buffers[v].offset, (long long)p->m->buffers[v].bytes);
-  }
+  for (int i = 0; i < p->m->programs.n; i++) print_buffers_of(p, p->m->programs.at[i].body);
   put(p, "} arena %lld workspace %lld\n", (long long)p->m->arena_bytes, (long long)p->m->workspace_bytes);
 }
 
