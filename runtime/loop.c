@@ -123,10 +123,8 @@ static void note_signals(Rt *rt) {
 
 static bool agreed_to_stop(Rt *rt, int64_t step) {
   _Atomic int *decision = &rt->shared->decision[step & 1];
-  if (rt->rank == 0) {
-    note_signals(rt);
-    atomic_store(decision, atomic_load(&rt->shared->stop));
-  }
+  note_signals(rt);
+  if (rt->rank == 0) atomic_store(decision, atomic_load(&rt->shared->stop));
   rt_world_barrier(rt);
   return atomic_load(decision) != 0;
 }
