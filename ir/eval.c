@@ -47,6 +47,8 @@ EvalRun *eval_new(const Module *m, Arena *a, EvalOptions o) {
     for (int rank = 0; rank < r->nranks; rank++) shape_held(r, v, rank);
   assert((!o.in_arena || m->buffers) && "an arena has been planned");
   r->cells = NEW_ARRAY(a, Cell *, r->nranks);
+  r->place = NEW_ARRAY(a, int64_t, m->values.n);
+  for (ValueId v = 0; v < m->values.n && o.in_arena; v++) r->place[v] = m->buffers[v].offset;
   for (int rank = 0; rank < r->nranks && o.in_arena; rank++) r->cells[rank] = NEW_ARRAY(a, Cell, m->arena_bytes);
   return r;
 }
@@ -151,29 +153,30 @@ static void set_counter(EvalRun *r, ValueId counter, int64_t i) {
   arena_store(r, counter);
 }
 
-static void take_slices(EvalRun *r, const Op *op, int64_t i) {
-  int first = op->ncarried + op->ninvariant;
-  for (int k = 0; k < op->nstacked; k++) {
-    ValueId stacked = op->in[first + k], slice = op->body_region->args.at[1 + first + k];
-    arena_load(r, stacked);
-    for (int rank = 0; rank < r->nranks; rank++) {
-      Held *x = held_of(r, slice, rank);
-      memcpy(x->at, slice_at(r, stacked, slice, i, rank), sizeof(Num) * (size_t)x->n);
-    }
-    arena_store(r, slice);
+/* Invariants and slices: copies, or, in the arena, the same bytes. */
+static void take_operands(EvalRun *r, const Op *op, int64_t i) {
+  for (int k = op->ncarried; k < op->nin; k++) {
+    ValueId from = op->in[k], arg = op->body_region->args.at[1 + k];
+    if (r->o.in_arena && r->place[from] >= 0) continue;
+    if (k < op->ncarried + op->ninvariant)
+      copy_held(r, from, arg);
+    else
+      for (int rank = 0; rank < r->nranks; rank++) {
+        Held *x = held_of(r, arg, rank);
+        memcpy(x->at, slice_at(r, from, arg, i, rank), sizeof(Num) * (size_t)x->n);
+      }
   }
 }
 
 static void put_slices(EvalRun *r, const Op *op, int64_t i) {
   for (int k = op->ncarried; k < op->nout; k++) {
     ValueId stacked = op->out[k], slice = op->body_region->yields.at[k];
+    if (arena_put_slice(r, stacked, slice, i)) continue;
     arena_load(r, slice);
-    arena_load(r, stacked);
     for (int rank = 0; rank < r->nranks; rank++) {
       const Held *x = held_of(r, slice, rank);
       memcpy(slice_at(r, stacked, slice, i, rank), x->at, sizeof(Num) * (size_t)x->n);
     }
-    arena_store(r, stacked);
   }
 }
 
@@ -205,17 +208,13 @@ static void move_carried(EvalRun *r, int n, const ValueId *from, const ValueId *
 static void run_repeat(EvalRun *r, const Op *op) {
   const Region *g = op->body_region;
   const ValueId *args = g->args.at;
+  arena_enter(r, op, 0);
   move_carried(r, op->ncarried, op->in, args + 1);
-  for (int k = 0; k < op->ninvariant; k++) {
-    ValueId from = op->in[op->ncarried + k], to = args[1 + op->ncarried + k];
-    arena_load(r, from);
-    copy_held(r, from, to);
-    arena_store(r, to);
-  }
   for (int64_t i = 0; i < op->trip && !r->d.failed; i++) {
     int64_t counter = op->reverse ? op->trip - 1 - i : i;
+    arena_enter(r, op, counter);
     set_counter(r, args[0], counter);
-    take_slices(r, op, counter);
+    take_operands(r, op, counter);
     run_region(r, g);
     put_slices(r, op, counter);
     move_carried(r, op->ncarried, g->yields.at, args + 1);

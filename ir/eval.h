@@ -125,8 +125,10 @@ typedef struct {
   uint8_t size, off;
 } Cell;
 void arena_poison_all(EvalRun *r);
-void arena_load(EvalRun *r, ValueId v);      /* buffer -> Held, every rank */
-void arena_store(EvalRun *r, ValueId v);     /* Held -> buffer */
+void arena_load(EvalRun *r, ValueId v);  /* buffer -> Held, every rank */
+void arena_store(EvalRun *r, ValueId v); /* Held -> buffer */
+void arena_enter(EvalRun *r, const Op *repeat, int64_t counter);
+bool arena_put_slice(EvalRun *r, ValueId stacked, ValueId slice, int64_t counter); /* false: not in the arena */
 void arena_before(EvalRun *r, const Op *op); /* loads operands; what the results overwrite is lost first */
 
 /* ---- eval.c ---- */
@@ -153,6 +155,7 @@ struct EvalRun {
   VEC(LeafUpdate) updates; /* take effect after the step */
   int64_t *received;       /* bytes, per rank */
   Cell **cells;            /* in_arena: per rank */
+  int64_t *place;          /* in_arena: where each value lies now; -1: outside */
   const Op *now;           /* what is being run, for messages */
   Num *scratch;
   int64_t nscratch;

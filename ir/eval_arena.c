@@ -4,6 +4,10 @@
 
      write f32 at 8:  cells 8..11 are parts 0..3 of one element      read f64 at 8:  poison
 
+   Module.buffers places a value for the first iteration of every loop. In a body the argument of a carried value
+   lies where the repeat's result does, an invariant's where its operand does, a slice's at operand + counter * size;
+   a value that is yielded to a stacked result and shares its buffer is written straight into its slice.
+
    Local buffers are row-major over the capacities. Before an op runs, the bytes of its results are lost, unless
    the operand that lies there is read exactly where the result is written: the one way in which emitted code may
    work in place. */
@@ -11,14 +15,18 @@
 
 static const Type *type_of(const EvalRun *r, ValueId v) { return &r->m->values.at[v].type; }
 
-static bool in_arena(const EvalRun *r, ValueId v) { return r->o.in_arena && r->m->buffers[v].offset >= 0; }
+static bool in_arena(const EvalRun *r, ValueId v) { return r->o.in_arena && r->place[v] >= 0; }
 
-/* Byte offset of element e of what a rank holds. */
-static int64_t cell_place(const EvalRun *r, ValueId v, const Held *h, int64_t e) {
+static int64_t local_bytes(const EvalRun *r, ValueId v) {
+  return type_capacity(type_of(r, v)) * dtype_size(type_of(r, v)->dtype);
+}
+
+/* Byte offset, from the value's place, of element e of what a rank holds. */
+static int64_t cell_offset(const EvalRun *r, ValueId v, const Held *h, int64_t e) {
   const Type *t = type_of(r, v);
   int64_t at = 0;
   for (int k = 0; k < h->rank; k++) at = at * split_capacity(&t->dim[k].split, t->dim[k].size) + e / h->stride[k] % h->size[k];
-  return r->m->buffers[v].offset + at * dtype_size(t->dtype);
+  return at * dtype_size(t->dtype);
 }
 
 static void check_place(const EvalRun *r, ValueId v, int64_t at, int64_t size) {
@@ -33,7 +41,7 @@ void arena_load(EvalRun *r, ValueId v) {
   for (int rank = 0; rank < r->nranks; rank++) {
     Held *h = held_of(r, v, rank);
     for (int64_t e = 0; e < h->n; e++) {
-      int64_t at = cell_place(r, v, h, e);
+      int64_t at = r->place[v] + cell_offset(r, v, h, e);
       check_place(r, v, at, size);
       const Cell *c = &r->cells[rank][at];
       bool good = true;
@@ -43,17 +51,53 @@ void arena_load(EvalRun *r, ValueId v) {
   }
 }
 
-void arena_store(EvalRun *r, ValueId v) {
-  if (!in_arena(r, v)) return;
+static void store_at(EvalRun *r, ValueId v, int64_t place) {
   int64_t size = dtype_size(type_of(r, v)->dtype);
   for (int rank = 0; rank < r->nranks; rank++) {
     Held *h = held_of(r, v, rank);
     for (int64_t e = 0; e < h->n; e++) {
-      int64_t at = cell_place(r, v, h, e);
+      int64_t at = place + cell_offset(r, v, h, e);
       check_place(r, v, at, size);
       for (int64_t b = 0; b < size; b++) r->cells[rank][at + b] = (Cell){h->at[e], (uint8_t)size, (uint8_t)b};
     }
   }
+}
+
+void arena_store(EvalRun *r, ValueId v) {
+  if (in_arena(r, v)) store_at(r, v, r->place[v]);
+}
+
+/* ---- loops ---- */
+
+/* Places the body's values for one iteration. */
+void arena_enter(EvalRun *r, const Op *op, int64_t counter) {
+  if (!r->o.in_arena) return;
+  const Region *g = op->body_region;
+  for (int i = 0; i < op->nin; i++) {
+    ValueId arg = g->args.at[1 + i];
+    if (i < op->ncarried)
+      r->place[arg] = r->place[op->out[i]];
+    else
+      r->place[arg] = r->place[op->in[i]];
+    bool slice = i >= op->ncarried + op->ninvariant;
+    if (slice && r->place[arg] >= 0) r->place[arg] += counter * local_bytes(r, arg);
+  }
+  for (int i = op->ncarried; i < op->nout; i++) {
+    ValueId y = g->yields.at[i];
+    bool shares =
+        r->m->values.at[y].def && r->m->buffers[y].offset >= 0 && r->m->buffers[y].offset == r->m->buffers[op->out[i]].offset;
+    if (shares) r->place[y] = r->place[op->out[i]] + counter * local_bytes(r, y);
+  }
+}
+
+/* Puts what was yielded into its slice of a stacked result, unless it was written there. */
+bool arena_put_slice(EvalRun *r, ValueId stacked, ValueId slice, int64_t counter) {
+  if (!in_arena(r, stacked)) return false;
+  int64_t to = r->place[stacked] + counter * local_bytes(r, slice);
+  if (r->place[slice] == to) return true;
+  arena_load(r, slice);
+  store_at(r, slice, to);
+  return true;
 }
 
 void arena_poison_all(EvalRun *r) {
@@ -62,9 +106,9 @@ void arena_poison_all(EvalRun *r) {
 }
 
 static void arena_poison(EvalRun *r, ValueId v) {
-  const Buffer *b = &r->m->buffers[v];
-  check_place(r, v, b->offset, b->bytes);
-  for (int rank = 0; rank < r->nranks; rank++) memset(r->cells[rank] + b->offset, 0, sizeof(Cell) * (size_t)b->bytes);
+  int64_t bytes = local_bytes(r, v);
+  check_place(r, v, r->place[v], bytes);
+  for (int rank = 0; rank < r->nranks; rank++) memset(r->cells[rank] + r->place[v], 0, sizeof(Cell) * (size_t)bytes);
 }
 
 typedef struct {
@@ -82,8 +126,7 @@ static void look(void *cx, const Expr *read) {
 
 /* May `out` lie on `in`? A map that reads it where it writes; a layout op between equal buffers. */
 static bool in_place(const EvalRun *r, const Op *op, ValueId in, ValueId out) {
-  const Buffer *a = &r->m->buffers[in], *b = &r->m->buffers[out];
-  if (a->offset != b->offset || dtype_size(type_of(r, in)->dtype) != dtype_size(type_of(r, out)->dtype)) return false;
+  if (r->place[in] != r->place[out] || dtype_size(type_of(r, in)->dtype) != dtype_size(type_of(r, out)->dtype)) return false;
   if (op_class(op->kind) == CLS_LAYOUT) return true;
   if (op->kind != OP_NEST || op->reduce) return false;
   InPlace p = {op, in, true};
@@ -92,10 +135,10 @@ static bool in_place(const EvalRun *r, const Op *op, ValueId in, ValueId out) {
 }
 
 static bool survives(const EvalRun *r, const Op *op, ValueId out) {
-  const Buffer *b = &r->m->buffers[out];
+  int64_t from = r->place[out], to = from + local_bytes(r, out);
   for (int i = 0; i < op->nin; i++) {
-    const Buffer *a = &r->m->buffers[op->in[i]];
-    bool shared = a->offset >= 0 && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+    int64_t at = r->place[op->in[i]];
+    bool shared = at >= 0 && at < to && from < at + local_bytes(r, op->in[i]);
     if (shared && in_place(r, op, op->in[i], out)) return true;
   }
   return false;

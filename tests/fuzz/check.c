@@ -1,0 +1,166 @@
+/* check.c: does a program mean the same however it is distributed? The annotated module is printed and read back,
+   run whole, then taken through every pass; after collect, localize and buffers it is run on all ranks. Outputs,
+   gradients and updated leaves must be equal to the last bit, and replicas must agree. */
+#include "fuzz.h"
+
+#include "codegen/codegen.h"
+#include "partitioner/partitioner.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct {
+  Module *m;
+  Arena *a;
+  bool small;
+  int64_t exact;
+  uint64_t seed;
+  EvalRun *whole;
+  Verdict *out;
+} Check;
+
+__attribute__((format(printf, 3, 4))) static bool verdict(Check *c, CheckResult result, const char *fmt, ...) {
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(c->out->text, sizeof c->out->text, fmt, ap);
+  va_end(ap);
+  c->out->result = result;
+  return false;
+}
+
+static bool reads_back(Check *c) {
+  const char *text = ir_print(c->m, c->a), *why = NULL;
+  if (!ir_verify(c->m, NULL, &why)) return verdict(c, CHECK_UNLAWFUL, "at stage %d: %s", c->m->stage, why);
+  Diags *d = diags_new(c->a);
+  Module *back = ir_parse(c->a, d, diags_add_file(d, "printed", text, strlen(text)));
+  if (!back)
+    return verdict(c, CHECK_UNLAWFUL, "stage %d is not read back: %s", c->m->stage, d->list.n ? d->list.at[0]->message : "");
+  const char *again = ir_print(back, c->a), *x = text, *y = again;
+  if (!strcmp(again, text)) return true;
+  for (const char *p = text, *q = again; *p && *p == *q; p++, q++)
+    if (*p == '\n') x = p + 1, y = q + 1;
+  return verdict(c, CHECK_UNLAWFUL, "stage %d prints differently when read back:\n%.*s\n%.*s", c->m->stage, (int)strcspn(x, "\n"), x,
+                 (int)strcspn(y, "\n"), y);
+}
+
+static EvalRun *run(Check *c, bool ranks, bool in_arena, const char **why) {
+  EvalOptions o = {.domain = c->small ? DOMAIN_INT : DOMAIN_MOD,
+                   .ranks = ranks,
+                   .in_arena = in_arena,
+                   .seed = c->seed,
+                   .exact = c->exact,
+                   .step = 3};
+  EvalRun *r = eval_new(c->m, c->a, o);
+  return eval_step(r, why) ? r : NULL;
+}
+
+static bool same_tensor(Check *c, const Op *op, const char *what, const char *when, Tensor x, Tensor y) {
+  int64_t n = type_elements(&c->m->values.at[op->nin ? op->in[0] : op->out[0]].type);
+  for (int64_t e = 0; e < n; e++)
+    if (x.at[e].i != y.at[e].i)
+      return verdict(c, CHECK_DIFFERS, "%s: %s differs at element %lld: whole %lld, partitioned %lld", when, what, (long long)e,
+                     (long long)x.at[e].i, (long long)y.at[e].i);
+  return true;
+}
+
+static bool same_results(Check *c, EvalRun *r, const char *when) {
+  const Region *g = c->m->programs.at[0].body;
+  for (int i = 0; i < g->ops.n; i++) {
+    const Op *op = g->ops.at[i];
+    if (op->kind == OP_TAP && !same_tensor(c, op, op->name ? op->name : "loss", when, eval_tap(c->whole, op->tap, op->name),
+                                           eval_tap(r, op->tap, op->name)))
+      return false;
+    if (op->kind != OP_PARAM && op->kind != OP_STATE) continue;
+    if (!same_tensor(c, op, op->name, when, eval_leaf(c->whole, op->name), eval_leaf(r, op->name))) return false;
+  }
+  return true;
+}
+
+static bool agrees(Check *c, const char *when, bool in_arena) {
+  const char *why = NULL;
+  EvalRun *r = run(c, true, in_arena, &why);
+  if (!r) return verdict(c, CHECK_DIFFERS, "%s: %s", when, why);
+  if (!same_results(c, r, when)) return false;
+  if (!eval_agree(r, &why)) return verdict(c, CHECK_DIFFERS, "%s: %s", when, why);
+  return true;
+}
+
+typedef struct {
+  const char *name;
+  PassFn *fn;
+  bool run, in_arena; /* run on all ranks after it */
+} PassRow;
+static const PassRow PASSES[] = {
+    {"propagate", part_propagate, false, false},
+    {"reshard", part_reshard, true, false},
+    {"collect", part_collect, true, false},
+    {"combine", part_combine, false, false},
+    {"save", part_save, true, false},
+    {"localize", part_localize, true, false},
+    {"group", cg_group, false, false},
+    {"schedule", cg_schedule, false, false},
+    {"buffers", cg_buffers, true, true},
+};
+
+static bool all_passes(Check *c, PassContext *cx) {
+  for (size_t i = 0; i < sizeof PASSES / sizeof PASSES[0]; i++) {
+    const PassRow *p = &PASSES[i];
+    p->fn(c->m, cx);
+    if (cx->diags->nerrors) return verdict(c, CHECK_UNLAWFUL, "after %s: %s", p->name, cx->diags->list.at[0]->message);
+    const char *why = NULL;
+    bool planned = c->m->stage < STAGE_SCHEDULED || c->m->buffers; /* between schedule and buffers there is nothing to check */
+    if (planned && !ir_verify(c->m, p->name, &why)) return verdict(c, CHECK_UNLAWFUL, "after %s: %s", p->name, why);
+    if (p->run && (!reads_back(c) || !agrees(c, p->name, p->in_arena))) return false;
+  }
+  return true;
+}
+
+void fuzz_check(Module *m, Arena *a, bool small, int64_t exact, uint64_t seed, Verdict *out) {
+  Check c = {.m = m, .a = a, .small = small, .exact = exact, .seed = seed, .out = out};
+  PassContext cx = {.diags = diags_new(a)};
+  *out = (Verdict){.result = CHECK_AGREES};
+  if (!reads_back(&c)) return;
+  if (m->train.present) ir_gradient(m, &cx);
+  if (m->train.present && !reads_back(&c)) return;
+  const char *why = NULL;
+  c.m = ir_clone(m, a); /* the passes change m; the whole run keeps its own */
+  c.whole = run(&c, false, false, &why);
+  c.m = m;
+  if (!c.whole)
+    verdict(&c, CHECK_SKIPPED, "%s", why);
+  else
+    all_passes(&c, &cx);
+}
+
+/* A compiler's fault ends the process, so shrinking tries in a child; what it says on stderr becomes the text. */
+void fuzz_check_apart(const Module *m, bool small, int64_t exact, uint64_t seed, Verdict *out) {
+  Verdict *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  int err[2];
+  if (shared == MAP_FAILED || pipe(err)) internal_error("cannot start a child process");
+  shared->result = CHECK_CRASHED;
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    dup2(err[1], 2);
+    alarm(20);
+    Arena *a = arena_new();
+    fuzz_check(ir_clone(m, a), a, small, exact, seed, shared);
+    _exit(0);
+  }
+  close(err[1]);
+  char text[sizeof shared->text] = "";
+  size_t n = 0;
+  for (ssize_t got; n + 1 < sizeof text && (got = read(err[0], text + n, sizeof text - 1 - n)) > 0;) n += (size_t)got;
+  close(err[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  *out = *shared;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return (void)munmap(shared, sizeof *shared);
+  out->result = CHECK_CRASHED;
+  int used = snprintf(out->text, sizeof out->text, WIFSIGNALED(status) ? "ended by signal %d: " : "ended with %d: ",
+                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+  memcpy(out->text + used, text, min_i64((int64_t)n, (int64_t)sizeof out->text - used - 1));
+  munmap(shared, sizeof *shared);
+}

@@ -1,0 +1,93 @@
+/* fuzz.h: random programs under random layouts. A seed makes a program (gen*.c), a mesh and annotations
+   (annotate.c); check.c runs it whole and partitioned, which must agree exactly; shrink.c makes a failing one small;
+   main.c is dtc_fuzz. */
+#ifndef DTC_FUZZ_H
+#define DTC_FUZZ_H
+
+#include "ir/ir.h"
+
+/* ---- rng: splitmix64 ---- */
+typedef struct {
+  uint64_t s;
+} Rng;
+static inline uint64_t rng_next(Rng *r) { return random_mix(r->s++); }
+static inline int rng_below(Rng *r, int n) { return (int)(rng_next(r) % (uint64_t)n); }
+static inline bool rng_percent(Rng *r, int p) { return rng_below(r, 100) < p; }
+
+/* ---- gen.c ---- */
+
+enum { GEN_DIMS = 5, GEN_POINTS = 1500 /* of an index space */ };
+
+/* A value that ops may read: reals are at most `bound` in magnitude, integers lie in [0, limit). */
+typedef struct {
+  ValueId v;
+  double bound;
+  int64_t limit;
+} Item;
+
+typedef struct {
+  bool small; /* integers only: piecewise linear functions, magnitudes below max_bound; else all functions, modulo p */
+  double max_bound;
+  bool gradients, updates, random, repeats;
+} GenOptions;
+
+typedef struct {
+  Arena *a;
+  Module *m;
+  Rng rng;
+  GenOptions o;
+  Dim dim[GEN_DIMS];
+  Region *region;
+  VEC(Item) pool;
+  VEC(ValueId) counters;
+  ValueId step;
+  int sites, depth;
+} Gen;
+
+Module *fuzz_program(Arena *a, uint64_t seed, GenOptions o);
+void gen_region(Gen *g, int nops); /* appends ops to g->region */
+Type gen_type(DType d, int rank, const Dim *dims);
+ValueId gen_fitting(Gen *g, ValueId like, double *bound); /* a new value of like's type, made by a map */
+
+/* gen_body.c: an op under construction. Indices are numbered in order of creation until build_finish. */
+typedef struct {
+  Gen *g;
+  Op *op;
+  Space s;
+  bool closed;          /* no new indices */
+  Dim dim[MAX_INDEX];   /* of each index */
+  IExpr *by[MAX_INDEX]; /* after build_finish: what became of index i */
+} Build;
+
+Build build_new(Gen *g, OpKind kind);
+int build_operand(Build *b, ValueId v);
+int build_index(Build *b, Dim d); /* a new index, or -1 when the space would become too large */
+IExpr *build_read_index(Build *b, const Dim *d, bool *inside, bool plain);
+Expr *build_read(Build *b, const Item *x, bool plain);
+Expr *build_real(Build *b, int depth, double *bound);
+Expr *build_condition(Build *b, int depth);
+const Item *pick(Gen *g, DType d, int min_rank); /* or NULL */
+/* Shuffles the indices, the last nreduced of which become reduced, and fills op->space and op->body. With
+   `last` >= 0 that index stays the last result index. False if it cannot be done. */
+bool build_finish(Build *b, Expr *body, int nreduced, int last);
+Type build_type(const Build *b, DType d, int nout);
+ValueId build_append(Build *b, const char *name, Type t, double bound, int64_t limit);
+
+/* ---- annotate.c ---- */
+void fuzz_annotate(Module *m, uint64_t seed, int64_t max_devices); /* a mesh, layouts of leaves, pins */
+
+/* ---- check.c ---- */
+typedef enum { CHECK_AGREES, CHECK_DIFFERS, CHECK_UNLAWFUL, CHECK_SKIPPED, CHECK_CRASHED } CheckResult;
+typedef struct {
+  CheckResult result;
+  char text[4000];
+} Verdict;
+/* Runs an annotated module whole and through all passes; the module is consumed. */
+void fuzz_check(Module *m, Arena *a, bool small, int64_t exact, uint64_t seed, Verdict *out);
+/* The same in a child process, so that a fault of the compiler is a verdict too. */
+void fuzz_check_apart(const Module *m, bool small, int64_t exact, uint64_t seed, Verdict *out);
+
+/* ---- shrink.c ---- */
+Module *fuzz_shrink(Arena *a, const Module *m, bool small, int64_t exact, uint64_t seed, Verdict *v);
+
+#endif
