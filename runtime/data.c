@@ -24,7 +24,7 @@ struct Source {
   int64_t batch;                /* rows per step over all ranks */
   Piece rows, inner;
   int64_t local; /* elements of a row in this rank's buffer */
-  void *line;    /* room for one row */
+  bool prepared; /* rows, inner, local */
 };
 
 /* ---- order ---- */
@@ -225,7 +225,7 @@ static void prepare(const Rt *rt, const dtrt_Leaf *l, Source *s) {
   s->rows = own_piece(&rows, rt->rank);
   s->inner = own_piece(&inner, rt->rank);
   s->local = rt_local_elements(&inner);
-  s->line = rt_alloc((size_t)s->inner.run, rt_dtype_size(l->layout.dtype));
+  s->prepared = true;
 }
 
 static void load_row(Rt *rt, const dtrt_Leaf *l, const Source *s, int64_t item, char *dst) {
@@ -238,7 +238,7 @@ static void load_row(Rt *rt, const dtrt_Leaf *l, const Source *s, int64_t item, 
 }
 
 static void load(Rt *rt, const dtrt_Leaf *l, Source *s, int64_t step) {
-  if (!s->line) prepare(rt, l, s);
+  if (!s->prepared) prepare(rt, l, s);
   char *base = rt->cx.arena + l->offset;
   size_t row = (size_t)s->local * rt_dtype_size(l->layout.dtype);
   for (Runs r = rt_runs(&s->rows, 0, s->rows.elements); rt_next_run(&r);)

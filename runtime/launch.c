@@ -20,6 +20,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,6 +35,20 @@ static void out_of_memory(Rt *rt, size_t bytes) {
           strerror(errno));
 }
 
+/* A limit on the size of files is meant for files with names. */
+static int memory_file(size_t bytes) {
+  struct rlimit limit, most;
+  int fd = memfd_create("dtrt", MFD_CLOEXEC);
+  if (fd < 0 || getrlimit(RLIMIT_FSIZE, &limit)) return -1;
+  most = (struct rlimit){limit.rlim_max, limit.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &most);
+  bool ok = ftruncate(fd, (off_t)bytes) == 0;
+  int why = errno;
+  setrlimit(RLIMIT_FSIZE, &limit);
+  errno = why;
+  return ok ? fd : -1;
+}
+
 static void map_memory(Rt *rt) {
   const dtrt_Program *p = rt->p;
   size_t control = sizeof(Shared) + (size_t)p->nranks * sizeof(RankState) + 64;
@@ -43,9 +58,9 @@ static void map_memory(Rt *rt) {
   size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
   errno = ENOMEM;
   if (head + arenas > memory) out_of_memory(rt, head + arenas);
-  int fd = memfd_create("dtrt", MFD_CLOEXEC);
   size_t bytes = head + (shared ? arenas : 0);
-  if (fd < 0 || ftruncate(fd, (off_t)bytes)) out_of_memory(rt, bytes);
+  int fd = memory_file(bytes);
+  if (fd < 0) out_of_memory(rt, bytes);
   char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) out_of_memory(rt, bytes);
   close(fd);
@@ -97,7 +112,6 @@ static void pin(const Rt *rt) {
 static _Noreturn void run_rank(Rt *rt, int rank, pid_t supervisor) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != supervisor) _exit(EXIT_DATA); /* it died before we asked to be told */
-  signal(SIGXFSZ, SIG_IGN);                      /* a write beyond the limit is an error like a full disk */
   rt->rank = rank;
   rt->terminal = rt->terminal && rank == 0;
   pin(rt);
@@ -225,6 +239,7 @@ int dtrt_main(const dtrt_Program *p, int argc, char **argv) {
   rt.stride = pages((size_t)p->arena_bytes) + pages((size_t)p->workspace_bytes) + PAGE;
   rt.terminal = isatty(STDOUT_FILENO);
   rt.total = p->trains ? rt.o.steps : 1;
+  signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit is an error like a full disk */
   rt_checkpoint_open(&rt);
   rt_data_open(&rt);
   map_memory(&rt);
