@@ -1,0 +1,126 @@
+/* cg.h: what the files of codegen share. In the order of the pipeline: view (how a local buffer is laid out, who
+   uses a value) -> product (which nests the BLAS takes) -> rows (how several ops share one loop nest) -> group ->
+   schedule -> buffers, places (where a value lives) -> emit. */
+#ifndef DTC_CG_H
+#define DTC_CG_H
+
+#include "codegen/codegen.h"
+
+/* ---- view.c ------------------------------------------------------------------------------------------- */
+
+/* Elements between neighbours along each dim of a value's local buffer: row-major over capacities. */
+void cg_strides(const Type *t, int64_t stride[MAX_RANK]);
+int64_t cg_capacity(const Index *i);                /* elements of the largest rank's part of an index */
+bool cg_even(const Index *i);                       /* every rank has that many */
+bool cg_same_index(const Index *a, const Index *b); /* same range, dealt out alike */
+bool cg_is_split(const Split *s);
+int64_t cg_bytes(const Type *t); /* of the local buffer; a size beyond 2^62 is 2^62 */
+
+/* Who reads a value: ops of its region (a repeat counts as a user of its operands), and its region's yields. */
+typedef struct {
+  VEC(Op *) op;
+  bool yielded;
+} Users;
+Users *cg_users(const Module *m, Arena *a); /* by ValueId */
+
+/* Calls f for every read of the body, of index expressions by value inside it (as reads of op operands), and of an
+   attention's read[]; `ix` are the coordinates. */
+typedef void ReadFn(void *cx, int operand, int n, IExpr *const *ix, const Expr *otherwise);
+void cg_reads(const Op *op, ReadFn *f, void *cx);
+
+/* ---- product.c ---------------------------------------------------------------------------------------- */
+
+/* C[m,n] (+)= sum over k of A[m,k] B[k,n], for every value of the outer indices. Each of m, n, k is a run of one
+   or more indices whose elements lie at one distance in both tensors that have them. */
+typedef struct {
+  int n;
+  int index[MAX_INDEX]; /* outermost first */
+} Run;
+typedef struct {
+  int a, b;    /* operands of A and B */
+  bool ta, tb; /* stored transposed */
+  Run m, n, k;
+  int64_t lda, ldb, ldc;
+  int nouter;
+  int outer[MAX_INDEX];                                /* the indices that are left, in order; a reduced one accumulates */
+  bool accumulates;                                    /* some outer index is reduced */
+  int batch;                                           /* the outer index (not reduced) that becomes the BLAS's batch, or -1 */
+  int64_t sa[MAX_INDEX], sb[MAX_INDEX], sc[MAX_INDEX]; /* by index: distance in A, B, C */
+  bool shift_a[MAX_INDEX], shift_b[MAX_INDEX];         /* the operand is whole along a split index: start at the rank's origin */
+} Product;
+bool cg_product(const Module *m, const Op *op, Product *out);
+
+/* ---- rows.c: how several ops become one loop nest --------------------------------------------------------- */
+
+typedef enum {
+  MEMBER_MAP,    /* result indices = rows + inner */
+  MEMBER_REDUCE, /* result indices = rows + kept; sums over inner indices, complete within a row */
+  MEMBER_COLUMN, /* sums over all rows: the result has none of them */
+} MemberKind;
+
+typedef struct {
+  Op *op;
+  MemberKind kind;
+  int row[MAX_INDEX];  /* which row an index of the op is, or -1 */
+  int loop[MAX_INDEX]; /* which loop of the segment it is, or -1 */
+  int segment;
+} Member;
+
+/* Loops inside a row, shared by one or more members. */
+typedef struct {
+  int n, nkeep; /* the first nkeep loops lie outside the accumulators (reductions that keep indices) */
+  Index loop[MAX_INDEX];
+} Segment;
+
+typedef struct {
+  int nrow;
+  Index row[MAX_RANK];
+  int nmember, nsegment;
+  Member *member; /* in the order of the ops */
+  Segment *segment;
+} GroupPlan;
+
+/* Finds rows and segments for ops of one region, in program order; false if they do not fit one nest. */
+bool cg_plan_rows(Arena *a, const Module *m, Op *const *ops, int n, GroupPlan *out);
+bool cg_can_group(const Module *m, const Op *op);                 /* is it of a kind that can be a member? */
+int cg_member_of(const GroupPlan *g, const Module *m, ValueId v); /* which member makes v, or -1 */
+/* Is v kept in memory of the arena, given who else needs it? If not it is a scalar or a row in the workspace. */
+bool cg_escapes(const GroupPlan *g, const Module *m, const Users *users, ValueId v);
+/* Every read of operand value x by the group touches only the element that `out` (a result of the group, same
+   shape) is then written to, and none comes after that write. */
+bool cg_group_in_place(const GroupPlan *g, const Module *m, ValueId out, ValueId x);
+
+/* ---- schedule.c ----------------------------------------------------------------------------------------- */
+
+/* A step of a region: one op, or the ops of a group. */
+typedef struct {
+  Op **op;
+  int n;
+} Step;
+typedef VEC(Step) Steps;
+Steps cg_steps(const Region *r, Arena *a);
+void cg_raise_phases(Module *m, Region *r); /* an op's phase is at least that of what it reads */
+
+/* ---- buffers.c, places.c ---------------------------------------------------------------------------------- */
+
+/* Where a value lies: in the arena at offset + sum of counter * stride; or it is a setting, or a repeat's counter. */
+typedef enum { PLACE_NONE, PLACE_ARENA, PLACE_SETTING, PLACE_COUNTER } PlaceKind;
+enum { MAX_DEPTH = 8 };
+typedef struct {
+  PlaceKind kind;
+  int64_t offset;
+  int n;
+  ValueId counter[MAX_DEPTH];
+  int64_t stride[MAX_DEPTH];
+  int setting;
+} Place;
+Place *cg_places(const Module *m, Arena *a); /* by ValueId; from Module.buffers */
+bool cg_same_place(const Place *a, const Place *b);
+
+/* ---- workspace of the kernels: emit_attention.c, emit_rows.c ----------------------------------------------- */
+int64_t cg_attention_workspace(const Module *m, const Op *op);
+/* Offset of each member's row buffer in the workspace (-1: none); returns their total. */
+int64_t cg_row_buffers(const GroupPlan *g, const Module *m, const Users *users, int64_t *offset);
+int64_t cg_op_workspace(const Module *m, const Op *op); /* topk, sorted scatters */
+
+#endif

@@ -1,0 +1,80 @@
+/* emit.c: a scheduled module as one C file against runtime/dtrt.h: tables of dims, a function per group of ops, then
+   forward, backward and update with a call per step, and the tables that the runtime reads. */
+#include "emit.h"
+
+/* Lines are indented by the braces before them; comments and strings do not count. */
+static const char *indented(Arena *a, const char *text) {
+  Str out = {0};
+  int depth = 0;
+  for (const char *line = text; *line;) {
+    const char *end = strchr(line, '\n');
+    size_t n = end ? (size_t)(end - line) : strlen(line);
+    bool quoted = false;
+    int change = 0, lowest = 0;
+    for (size_t i = 0; i < n; i++) {
+      if (line[i] == '\\' && quoted)
+        i++;
+      else if (line[i] == '"')
+        quoted = !quoted;
+      else if (!quoted && line[i] == '/' && i + 1 < n && line[i + 1] == '/')
+        break;
+      else if (!quoted && line[i] == '{')
+        change++;
+      else if (!quoted && line[i] == '}')
+        change--;
+      lowest = change < lowest ? change : lowest;
+    }
+    if (n) str_printf(a, &out, "%*s%.*s", 2 * (depth + lowest), "", (int)n, line);
+    str_put(a, &out, "\n");
+    depth += change;
+    line += n + (end != NULL);
+  }
+  return out.at ? out.at : "";
+}
+
+static void dim_tables(Emit *e, Str *out) {
+  if (e->dims.n) str_put(e->a, out, "\n");
+  for (int i = 0; i < e->dims.n; i++)
+    str_printf(e->a, out, "static const dtrt_Dim %s = %s;\n", e->dim_names.at[i], e->dims.at[i]);
+}
+
+static void header(Emit *e, Str *out) {
+  const Module *m = e->m;
+  Names none = {0};
+  str_put(e->a, out, "// The training program of ");
+  for (const char *c = m->files.n ? m->files.at[0] : "a model"; *c; c++)
+    str_printf(e->a, out, "%c", *c > 32 && *c < 127 && *c != '\\' && *c != '?' ? *c : '_');
+  str_put(e->a, out, ", written by dtc: what one rank of the mesh does in a step.\n// Mesh:");
+  for (int i = 0; i < m->mesh.naxes; i++)
+    str_printf(e->a, out, " %s = %lld", emit_name(e, &none, m->mesh.axis[i].name), (long long)m->mesh.axis[i].size);
+  str_printf(e->a, out, "%s. Memory per rank: %lld bytes, and %lld of workspace.\n", m->mesh.naxes ? "" : " one device",
+             (long long)m->arena_bytes, (long long)m->workspace_bytes);
+  str_put(e->a, out, "#include <string.h>\n\n#include \"runtime/dtrt.h\"\n#include \"runtime/dtrt_math.h\"\n");
+  if (e->uses_random) str_put(e->a, out, "#include \"runtime/dtrt_random.h\"\n");
+  str_put(e->a, out, "\n#ifndef DTC_VERSION\n#define DTC_VERSION \"\"\n#endif\n");
+  str_put(e->a, out, "#define AT(offset) ((void *)(cx->arena + (offset)))\n");
+}
+
+static const char CHECK[] = "\n// After a loss that is not finite the step is run again to find where it began.\n"
+                            "static void check(dtrt_Context *cx, const float *x, int64_t n, const char *tensor, int line) {\n"
+                            "if (cx->checking) dtrt_check_f32(cx, x, n, tensor, line);\n"
+                            "}\n";
+
+const char *cg_emit_c(const Module *m, Arena *a) {
+  Emit *e = NEW(a, Emit);
+  *e = (Emit){.m = m, .a = a, .users = cg_users(m, a), .place = cg_places(m, a)};
+  for (const char *const *n = (const char *const[]){"leaves", "settings", "collectives", "taps", "program", NULL}; *n; n++)
+    vec_push(a, e->global, *n);
+  Str functions = {0}, tables = {0}, out = {0};
+  bool has[3];
+  emit_functions(e, &functions, has);
+  emit_tables(e, &tables);
+  emit_program(e, &tables, has);
+  header(e, &out);
+  dim_tables(e, &out);
+  str_put(a, &out, e->kernels.at ? e->kernels.at : "");
+  str_put(a, &out, CHECK);
+  str_put(a, &out, functions.at ? functions.at : "");
+  str_put(a, &out, tables.at);
+  return indented(a, out.at);
+}

@@ -1,0 +1,135 @@
+/* emit.h: what the files that print C share. Code is printed without indentation, line by line; emit.c indents it by
+   its braces at the end. Identifiers come from the user's names made safe, so no text of the user's reaches the file
+   but in that form, in quoted strings (emit_string) and in comments made safe (emit_comment). */
+#ifndef DTC_EMIT_H
+#define DTC_EMIT_H
+
+#include "cg.h"
+
+typedef VEC(const char *) Names;
+
+typedef struct {
+  const Module *m;
+  Arena *a;
+  Users *users;
+  Place *place;
+  Names global;           /* identifiers taken at file level */
+  Str tables;             /* static tables */
+  Str kernels;            /* a function per group */
+  VEC(const char *) dims; /* initialisers of the split dims seen so far */
+  Names dim_names;
+  VEC(const Op *) collectives, taps;
+  bool uses_random;
+} Emit;
+
+const char *emit_name(Emit *e, Names *taken, const char *wish); /* a C identifier that is not taken yet */
+void emit_string(Emit *e, Str *s, const char *text);            /* as a C string literal */
+const char *emit_ctype(DType d);
+const char *emit_where(Emit *e, const Op *op); /* "charlm.dt:21", safe in a comment, or "" */
+const char *emit_file(const Emit *e, const Op *op);
+const char *emit_dim(Emit *e, int64_t size, const Split *split); /* name of its static dtrt_Dim */
+void emit_dim_init(Emit *e, Str *s, int64_t size, const Split *split);
+void emit_digits(Emit *e, Str *s, const Split *split); /* {{stride, size}, ...} */
+void emit_layout(Emit *e, Str *s, const Type *t);      /* initialiser of a dtrt_Layout */
+
+/* ---- a kernel being printed: emit_kernel.c ------------------------------------------------------------------- */
+
+/* This rank's part of an index: constant if it is whole or even, else asked for at the kernel's head. */
+typedef struct {
+  int64_t size;
+  Split split;
+  const char *name, *count; /* variables: its first element and how many; NULL if it is whole */
+  bool used;
+} Range;
+
+typedef struct {
+  const char *name;
+  Place place;
+  ValueId value;
+  DType dtype;
+  bool written;
+} Param;
+
+typedef struct {
+  Emit *e;
+  const char *name;
+  Names local;
+  VEC(Param) param;
+  VEC(Range *) range;
+  Str body;
+  const char *piece[4]; /* a single call, printed where the kernel would be called, with three pointers between these */
+} Kernel;
+
+Kernel *emit_kernel(Emit *e, const Op *op, const char *wish);
+/* Prints the finished function and returns the call's parameters in k->param. */
+void emit_kernel_end(Kernel *k, const Op *op, const char *what);
+const char *emit_pointer(Kernel *k, ValueId v, bool written);
+Range *emit_range(Kernel *k, int64_t size, const Split *split, const char *wish);
+const char *emit_lo(Kernel *k, Range *r); /* "0" or the variable */
+const char *emit_n(Kernel *k, Range *r);  /* a number or the variable */
+
+/* ---- expressions: emit_expr.c ----------------------------------------------------------------------------------- */
+
+typedef struct {
+  const char *name; /* local coordinate; NULL: absorbed by a merged loop */
+  Range *range;
+  int level; /* loop depth at which it is known */
+} Var;
+
+/* A coordinate by value that was read into a variable before the statement. */
+typedef struct {
+  const IExpr *x;
+  const char *global, *local; /* its value; the same as a coordinate of the rank's part of the operand */
+  const char *here;           /* condition under which this rank has that element, or NULL */
+} Hoisted;
+
+typedef struct Scope Scope;
+struct Scope {
+  Kernel *k;
+  const Op *op;
+  Var var[MAX_INDEX];
+  int depth; /* of the statement */
+  Str *pre;  /* [depth + 1]: statements to put at each depth; NULL: all go to k->body */
+  Str *now;  /* statements right before this one */
+  /* A value that is not in memory: its C expression at these coordinates, or NULL to read it from memory. */
+  const char *(*value)(void *cx, Scope *s, ValueId v, int n, IExpr *const *ix);
+  int (*made_at)(void *cx, ValueId v); /* depth at which such a value is known */
+  void *cx;
+  VEC(Hoisted) hoisted;
+};
+
+/* Reads the body's coordinates by value into variables, checking that they are in their dims. */
+void emit_hoist(Scope *s);
+void emit_hoist_dim(Scope *s, const IExpr *x, const Type *t, int d, bool guarded); /* one of them, of dim d of t */
+const char *emit_expr(Scope *s, const Expr *x);
+const char *emit_inside(Scope *s, const Expr *read); /* when a guarded read does not take its `else`; NULL: always */
+const char *emit_index(Scope *s, const IExpr *x);    /* its global value */
+/* The offset of coordinates `ix` in a buffer of type t. */
+const char *emit_offset(Scope *s, const Type *t, int n, IExpr *const *ix);
+const char *emit_own_offset(Scope *s, const Type *t,
+                            int first); /* of the op's own result, at its indices; dims before `first` left out */
+const char *emit_literal(Emit *e, DType d, double v, int64_t i);
+const char *emit_sum(Emit *e, const char *a, const char *b); /* a + b, where either may be "0" */
+
+/* ---- one function per kind of op ------------------------------------------------------------------------------- */
+/* A kernel whose scope has a variable per index, all known at depth 0; statements go to the kernel's body. The names
+   `reserved` (with spaces between) stay free for the caller. */
+Kernel *emit_simple(Emit *e, const Op *op, const char *reserved, Scope *s);
+void emit_for(Scope *s, int index); /* opens the loop over an index */
+void emit_close(Kernel *k, int n);  /* closes n loops */
+Kernel *emit_rows(Emit *e, const Step *s);
+Kernel *emit_product(Emit *e, const Op *op);
+Kernel *emit_scatter(Emit *e, const Op *op);
+Kernel *emit_argmax(Emit *e, const Op *op);
+Kernel *emit_topk(Emit *e, const Op *op);
+Kernel *emit_scan(Emit *e, const Op *op);
+Kernel *emit_random(Emit *e, const Op *op);
+Kernel *emit_slice(Emit *e, const Op *op);
+Kernel *emit_attention(Emit *e, const Op *op);
+Kernel *emit_attention_grad(Emit *e, const Op *op);
+
+void emit_functions(Emit *e, Str *out, bool has[3]);     /* forward, backward, update: which are not empty */
+void emit_tables(Emit *e, Str *out);                     /* leaves, settings, collectives, taps */
+void emit_program(Emit *e, Str *out, const bool has[3]); /* dtrt_Program and main */
+
+#endif

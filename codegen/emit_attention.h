@@ -1,0 +1,41 @@
+/* emit_attention.h: what the two forms of attention share. */
+#ifndef DTC_EMIT_ATTENTION_H
+#define DTC_EMIT_ATTENTION_H
+
+#include "emit.h"
+
+enum { READ_Q, READ_K, READ_V, READ_A, READ_LSE, READ_DA };
+enum { ATTENTION_BYTES = 1 << 18 }; /* of one block's scores: they stay in the L2 */
+
+typedef struct {
+  int nrow, row[MAX_INDEX];         /* result indices that lse has */
+  int nfeature, feature[MAX_INDEX]; /* the others */
+  int64_t nkeys;
+  int query, key, dot; /* for the form with blocks; query -1: it does not apply */
+  int64_t block;       /* queries at a time */
+} AttentionShape;
+AttentionShape attention_shape(const Module *m, const Op *op);
+
+typedef struct {
+  Emit *e;
+  Kernel *k;
+  const Op *op;
+  AttentionShape shape;
+  Scope scope;
+  int opened;
+  const char *first, *count; /* the block's first query and how many */
+  const char *lo, *keys;     /* its first visible key and how many */
+  const char *i, *j;         /* query and key counted from there */
+  const char *dot;           /* what `dot` is in the score */
+} Blocks;
+
+/* The derivative of a score by `dot` (of = NULL) or by one of its reads; NULL where it is zero everywhere. */
+Expr *attention_slope(Arena *a, const Expr *score, const Expr *of);
+const char *attention_gradient_text(Scope *s, const Expr *slope, const char *g); /* g * slope */
+/* Adds g times the score's derivative to the gradients of the operands named by wrt. */
+void attention_slopes(Blocks *b, const char *g);
+
+Kernel *emit_attention_by_rows(Emit *e, const Op *op);
+Kernel *emit_attention_grad_by_rows(Emit *e, const Op *op);
+
+#endif

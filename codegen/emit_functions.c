@@ -1,0 +1,282 @@
+/* emit_functions.c: forward, backward and update: pointers into the arena, then a call per step with its line of the
+   .dt file beside it; a repeat is a loop.
+
+     static void forward(dtrt_Context *cx) {
+       float *x = AT(65536);
+       ...
+       for (int64_t l = 0; l < 4; l++) {
+         float *wq = AT(8192 + l * 65536);
+         layer_n_21(cx, x, g1, n);                                                // charlm.dt:21
+         dtrt_gemm(false, false, 1024, 128, 128, 1.0f, n, 128, wq, 128, 0.0f, q, 128); // charlm.dt:22           */
+#include "emit.h"
+
+typedef struct Block Block;
+struct Block {
+  Emit *e;
+  Block *up;
+  Names *names; /* of the function */
+  Str head, body;
+  VEC(ValueId) value;
+  Names pointer; /* variable of value[i] */
+  const Region *region;
+};
+
+#define LINE(...) str_printf(b->e->a, &b->body, __VA_ARGS__)
+
+static const char *known(const Block *b, ValueId v) {
+  for (; b; b = b->up)
+    for (int i = 0; i < b->value.n; i++)
+      if (b->value.at[i] == v) return b->pointer.at[i];
+  return NULL;
+}
+
+static void remember(Block *b, ValueId v, const char *name) {
+  vec_push(b->e->a, b->value, v);
+  vec_push(b->e->a, b->pointer, name);
+}
+
+static const char *address(Block *b, const Place *p) {
+  Str s = {0};
+  str_printf(b->e->a, &s, "AT(%lld", (long long)p->offset);
+  for (int i = 0; i < p->n; i++) str_printf(b->e->a, &s, " + %s * %lld", known(b, p->counter[i]), (long long)p->stride[i]);
+  str_put(b->e->a, &s, ")");
+  return s.at;
+}
+
+/* The variable that points to v (a repeat's counter: the counter itself). */
+static const char *pointer(Block *b, ValueId v) {
+  Emit *e = b->e;
+  const char *name = known(b, v);
+  if (name) return name;
+  const Place *p = &e->place[v];
+  if (p->kind == PLACE_SETTING) return arena_printf(e->a, "&cx->setting[%d]", p->setting);
+  if (p->kind != PLACE_ARENA) internal_error("%%%s is used and has no place", e->m->values.at[v].name);
+  name = emit_name(e, b->names, e->m->values.at[v].name);
+  str_printf(e->a, &b->head, "%s *%s = %s;\n", emit_ctype(e->m->values.at[v].type.dtype), name, address(b, p));
+  remember(b, v, name);
+  return name;
+}
+
+static void comment(Block *b, const Op *op) {
+  const char *where = emit_where(b->e, op);
+  LINE("%s%s\n", *where ? " // " : "", where);
+}
+
+static void call(Block *b, const Kernel *k, const Op *op) {
+  if (k->piece[0]) {
+    const char *call = arena_printf(b->e->a, "%s%s%s%s%s%s%s", k->piece[0], pointer(b, k->param.at[0].value), k->piece[1],
+                                    pointer(b, k->param.at[k->param.n > 2].value), k->piece[2],
+                                    pointer(b, k->param.at[k->param.n - 1].value), k->piece[3]);
+    LINE("%.*s", (int)strlen(call) - 1, call);
+  } else {
+    LINE("%s(cx", k->name);
+    for (int i = 0; i < k->param.n; i++) LINE(", %s", pointer(b, k->param.at[i].value));
+    LINE(");");
+  }
+  comment(b, op);
+}
+
+static Kernel *kernel_of(Emit *e, const Step *s) {
+  const Op *op = s->op[0];
+  switch (op->kind) {
+  case OP_NEST:
+  case OP_GATHER: return cg_can_group(e->m, op) ? emit_rows(e, s) : emit_product(e, op);
+  case OP_SCATTER_ADD: return emit_scatter(e, op);
+  case OP_ARGMAX: return emit_argmax(e, op);
+  case OP_TOPK: return emit_topk(e, op);
+  case OP_SCAN: return emit_scan(e, op);
+  case OP_RANDOM: return emit_random(e, op);
+  case OP_SLICE: return emit_slice(e, op);
+  case OP_ATTENTION: return emit_attention(e, op);
+  case OP_ATTENTION_GRAD: return emit_attention_grad(e, op);
+  default: internal_error("no C for %s", op_text(op->kind));
+  }
+}
+
+/* ---- steps that are not kernels ---------------------------------------------------------------------------------- */
+
+static void collective(Block *b, const Op *op) {
+  Emit *e = b->e;
+  Str src = {0}, dst = {0};
+  for (int i = 0; i < op->nin; i++) {
+    str_printf(e->a, &src, "%s%s", i ? ", " : "", pointer(b, op->in[i]));
+    str_printf(e->a, &dst, "%s%s", i ? ", " : "", pointer(b, op->out[i]));
+  }
+  LINE("dtrt_collective(cx, %d, (const void *const[]){%s}, (void *const[]){%s}); // %s", e->collectives.n, src.at, dst.at,
+       op_text(op->kind));
+  const char *where = emit_where(e, op);
+  LINE("%s%s\n", *where ? ", " : "", where);
+  vec_push(e->a, e->collectives, op);
+}
+
+static void tap(Block *b, const Op *op) {
+  const char *p = pointer(b, op->in[0]);
+  bool counter = b->e->place[op->in[0]].kind == PLACE_COUNTER;
+  LINE("dtrt_tap(cx, %d, %s%s);", b->e->taps.n, counter ? "&" : "", p);
+  comment(b, op);
+  vec_push(b->e->a, b->e->taps, op);
+}
+
+static void copy(Block *b, const char *to, const char *from, const Type *t) {
+  LINE("memcpy(%s, %s, %lld);\n", to, from, (long long)cg_bytes(t));
+}
+
+/* ---- checking: which tensor was the first that is not finite -------------------------------------------------------- */
+
+static bool mentions_infinity(const Expr *x) {
+  if (!x) return false;
+  if (x->op == EX_LITERAL) return !dtype_is_int(x->dtype) && __builtin_isinf(x->lit);
+  return mentions_infinity(x->arg[0]) || mentions_infinity(x->arg[1]) || mentions_infinity(x->arg[2]) ||
+         mentions_infinity(x->otherwise);
+}
+
+static void check_result(Block *b, const Op *op, int i) {
+  Emit *e = b->e;
+  ValueId v = op->out[i];
+  const Type *t = &e->m->values.at[v].type;
+  if (t->dtype != F32 || e->place[v].kind != PLACE_ARENA) return;
+  if ((op->kind == OP_ATTENTION && i == 1) || (op->kind != OP_ATTENTION && mentions_infinity(op->body))) return;
+  for (int d = 0; d < t->rank; d++)
+    if (!split_even(&t->dim[d].split, t->dim[d].size)) return; // beyond a short rank's extent there is nothing to check
+  Str name = {0};
+  emit_string(e, &name, e->m->values.at[v].name);
+  LINE("check(cx, %s, %lld, %s, %d);\n", pointer(b, v), (long long)type_capacity(t), name.at, op->loc.line);
+}
+
+static void check_step(Block *b, const Step *s) {
+  if (s->op[0]->phase != PHASE_FORWARD) return;
+  for (int k = 0; k < s->n; k++)
+    for (int i = 0; i < s->op[k]->nout; i++) check_result(b, s->op[k], i);
+}
+
+/* ---- repeat ----------------------------------------------------------------------------------------------------------- */
+
+static void steps_of(Block *b, const Steps *steps, int from, int to);
+
+/* Where a stacked result's slice of this iteration lies. */
+static const char *slice(Block *b, const Op *op, int out, ValueId y) {
+  Place p = b->e->place[op->out[out]];
+  p.counter[p.n] = op->body_region->args.at[0];
+  p.stride[p.n++] = cg_bytes(&b->e->m->values.at[y].type);
+  return address(b, &p);
+}
+
+static void copies_at_start(Block *b, const Op *op) {
+  for (int i = op->ncarried; i < op->nout; i++) {
+    ValueId y = op->body_region->yields.at[i];
+    const Value *v = &b->e->m->values.at[y];
+    if (v->def) continue;
+    bool counter = b->e->place[y].kind == PLACE_COUNTER;
+    copy(b, slice(b, op, i, y), counter ? arena_printf(b->e->a, "&%s", pointer(b, y)) : pointer(b, y), &v->type);
+  }
+}
+
+static void copies_at_end(Block *b, const Op *op) {
+  Emit *e = b->e;
+  const Region *body = op->body_region;
+  for (int i = op->ncarried; i < op->nout; i++) {
+    ValueId y = body->yields.at[i];
+    if (!e->m->values.at[y].def) continue;
+    Place p = e->place[op->out[i]];
+    p.counter[p.n] = body->args.at[0];
+    p.stride[p.n++] = cg_bytes(&e->m->values.at[y].type);
+    if (!cg_same_place(&p, &e->place[y])) copy(b, slice(b, op, i, y), pointer(b, y), &e->m->values.at[y].type);
+  }
+  // carried values that are other arguments move at once: first aside, then into place
+  int64_t aside = 0;
+  for (int pass = 0; pass < 2; pass++, aside = 0)
+    for (int i = 0; i < op->ncarried; i++) {
+      ValueId y = body->yields.at[i], now = body->args.at[1 + i];
+      const Type *t = &e->m->values.at[y].type;
+      if (cg_same_place(&e->place[y], &e->place[now])) continue;
+      const char *from = e->place[y].kind == PLACE_COUNTER ? arena_printf(e->a, "&%s", pointer(b, y)) : pointer(b, y);
+      if (!e->m->values.at[y].def) {
+        const char *side = arena_printf(e->a, "cx->workspace + %lld", (long long)aside);
+        aside += (cg_bytes(t) + 63) / 64 * 64;
+        if (pass == 0) copy(b, side, from, t);
+        from = side;
+      }
+      if (pass == 1) copy(b, pointer(b, now), from, t);
+    }
+}
+
+static void repeat(Block *b, const Op *op) {
+  Emit *e = b->e;
+  const Region *body = op->body_region;
+  for (int i = 0; i < op->ncarried; i++)
+    if (!cg_same_place(&e->place[op->in[i]], &e->place[op->out[i]])) {
+      const char *from = pointer(b, op->in[i]);
+      if (e->place[op->in[i]].kind == PLACE_COUNTER) from = arena_printf(e->a, "&%s", from);
+      copy(b, pointer(b, op->out[i]), from, &e->m->values.at[op->out[i]].type);
+    }
+  ValueId counter = body->args.at[0];
+  const char *l = emit_name(e, b->names, e->m->values.at[counter].name);
+  Block inner = {.e = e, .up = b, .names = b->names, .region = body};
+  remember(&inner, counter, l);
+  for (int i = op->ncarried; i < op->ncarried + op->ninvariant; i++)
+    if (e->place[op->in[i]].kind == PLACE_COUNTER) remember(&inner, body->args.at[1 + i], pointer(b, op->in[i]));
+  copies_at_start(&inner, op);
+  Steps steps = cg_steps(body, e->a);
+  steps_of(&inner, &steps, 0, steps.n);
+  copies_at_end(&inner, op);
+  if (op->reverse)
+    LINE("for (int64_t %s = %lld; %s >= 0; %s--) {", l, (long long)op->trip - 1, l, l);
+  else
+    LINE("for (int64_t %s = 0; %s < %lld; %s++) {", l, l, (long long)op->trip, l);
+  comment(b, op);
+  LINE("%s%s}\n", inner.head.at ? inner.head.at : "", inner.body.at ? inner.body.at : "");
+}
+
+static void step(Block *b, const Step *s) {
+  const Op *op = s->op[0];
+  if (op_class(op->kind) == CLS_LEAF || op->kind == OP_UPDATE) return;
+  if (op->kind == OP_REPEAT) {
+    repeat(b, op);
+    return;
+  }
+  if (op->kind == OP_TAP) {
+    tap(b, op);
+    return;
+  }
+  if (op_is_collective(op->kind))
+    collective(b, op);
+  else
+    call(b, kernel_of(b->e, s), s->op[s->n - 1]);
+  check_step(b, s);
+}
+
+static void steps_of(Block *b, const Steps *steps, int from, int to) {
+  for (int i = from; i < to; i++) step(b, &steps->at[i]);
+}
+
+/* ---- the three functions --------------------------------------------------------------------------------------------- */
+
+/* Next values that could not be written over their leaf go there now. */
+static void updates(Block *b) {
+  Emit *e = b->e;
+  for (int i = 0; i < b->region->ops.n; i++) {
+    const Op *op = b->region->ops.at[i];
+    if (op->kind != OP_UPDATE || cg_same_place(&e->place[op->in[0]], &e->place[op->in[1]])) continue;
+    copy(b, pointer(b, op->in[0]), pointer(b, op->in[1]), &e->m->values.at[op->in[0]].type);
+  }
+}
+
+void emit_functions(Emit *e, Str *out, bool has[3]) {
+  static const char *const names[] = {"forward", "backward", "update"};
+  const Region *r = e->m->programs.at[0].body;
+  Steps steps = cg_steps(r, e->a);
+  for (int phase = 0, at = 0; phase < 3; phase++) {
+    Names taken = {0};
+    Block b = {.e = e, .names = &taken, .region = r};
+    int end = at;
+    while (end < steps.n &&
+           (phase == 2 || op_class(steps.at[end].op[0]->kind) == CLS_LEAF || (int)steps.at[end].op[0]->phase <= phase))
+      end++;
+    steps_of(&b, &steps, at, end);
+    at = end;
+    if (phase == 2) updates(&b);
+    has[phase] = b.body.n > 0;
+    if (has[phase])
+      str_printf(e->a, out, "\nstatic void %s(dtrt_Context *cx) {\n%s%s}\n", names[phase], b.head.at ? b.head.at : "", b.body.at);
+  }
+}
