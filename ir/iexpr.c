@@ -11,7 +11,7 @@
    expression counts as out of bounds wherever it is used. */
 #include "ir/ir.h"
 
-#define IX_LIMIT ((int64_t)1 << 62)
+#define IX_LIMIT ((int64_t)1 << 61)
 
 static int64_t clamp(int64_t x) { return x > IX_LIMIT ? IX_LIMIT : x < -IX_LIMIT ? -IX_LIMIT : x; }
 

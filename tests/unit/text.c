@@ -44,7 +44,7 @@ static const char every_kind[] =
     "  %step: i64 = state \"step\"\n"
     "  %lr: f64 = setting \"optimizer.lr\" 0.002\n"
     "  %x[b,t,d]: f32[B=8, T=16, D=8] = gather %wte[%tok[b,t], d]\n"
-    "  %e[b,t]: i32[B=8, T=16], %e.val[b,t]: f32[B=8, T=16] = topk[d: D=8] %x[b,t,d] * 2.0\n"
+    "  %e.val[b,j]: f32[B=8, 2], %e[b,j]: i32[B=8, 2] = topk[t: T=16, d: D=8] %x[b,t,d] * 2.0\n"
     "  %am[b]: i32[B=8] = argmax[t: T=16, d: D=8] %x[b,t,d]\n"
     "  %sc[v,d]: f32[V=32, D=8] = scatter_add[b: B=8, t: T=16] into [%tok[b,t], d] %x[b,t,d] [grad weight] [backward]\n"
     "  %cs[b,t,d]: f32[B=8, T=16, D=8] = scan[t] %x[b,t,d]\n"
@@ -80,6 +80,169 @@ static const char every_kind[] =
     "}\n";
 
 UNIT(every_op_kind_prints_as_it_was_read) { check_fixed_point(every_kind); }
+
+UNIT(every_op_kind_obeys_the_laws) {
+  Arena *a = arena_new();
+  Diags *d;
+  const char *why = "parsed";
+  Module *m = parse(a, every_kind, &d);
+  CHECK(m && ir_verify(m, "test", &why));
+  CHECK_STR(why, "parsed");
+  arena_free(a);
+}
+
+UNIT(layouts_and_capacities_stay) {
+  check_fixed_point("stage sharded\n"
+                    "mesh m(a = 2, b = 4)\n"
+                    "\n"
+                    "program stage 0 {\n"
+                    "  %x: f32[B=8@a, D=6@b(1:2) granule 3] = param \"x\" ones\n"
+                    "  %y[b]: f32[B=8@a]{b(1:2): max} = nest max[d: D=6@b(1:2) granule 3] %x[b,d]\n"
+                    "  %z: f32[B=8@(a, b(2:2), b(1:2)), 6] = reshard %x   ; because of it\n"
+                    "}\n");
+  check_fixed_point("stage collected\n"
+                    "mesh m(a = 2)\n"
+                    "\n"
+                    "program stage 0 {\n"
+                    "  %x: f32[B=8@a] = param \"x\" ones\n"
+                    "  %s: f32{a: sum} = nest sum[b: B=8@a] %x[b]\n"
+                    "  %r: f32, %q: f32 = all_reduce %s, %s   ; t.dt:3, because %x is split\n"
+                    "}\n"
+                    "\n"
+                    "program stage 1 {\n"
+                    "}\n");
+  check_fixed_point(
+      "stage scheduled\n"
+      "mesh m(a = 4)\n"
+      "train %s { optimizer = sgd(lr = 0.1, momentum = 0.9, nesterov = true, weight_decay = 0), lr = constant, decay = all, "
+      "steps = 7 }\n"
+      "\n"
+      "program stage 0 {\n"
+      "  %x: f32[B=10@a:3] = param \"x\" ones\n"
+      "  %s: f32{a: sum} = nest sum[b: B=10@a:3] %x[b] [group 1]\n"
+      "}\n"
+      "\n"
+      "buffers {\n"
+      "  %s: 64+4\n"
+      "} arena 128 workspace 4096\n");
+}
+
+/* Names and reasons that are made to be misread. */
+UNIT(odd_names_and_reasons_come_back) {
+  static const char *const odd[] = {"a b",      "",    "x\\\"y", "line\nend", "; because", "%",
+                                    "\xc3\xa4", "1e5", "-",      "where(",    "\\x41",     "tab\t"};
+  for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+    Arena *a = arena_new();
+    Module *m = ir_module(a);
+    m->mesh = (Mesh){.name = odd[i], .naxes = 1, .axis = {{odd[i], 2}}};
+    vec_push(a, m->files, odd[i]);
+    Op *op = ir_op(m, OP_NEST, (Loc){.line = 3, .col = 4});
+    op->why = odd[i];
+    op->body = ex_int(a, I32, 1);
+    op->space = (Space){.n = 1, .nout = 1, .idx = {{odd[i], odd[i], 4, {0}}}};
+    Dim dim = {odd[i], 4, {.n = 1, .fixed = true, .part = {{0, 1, 2}}}};
+    ir_out(m, op, odd[i], (Type){I32, 1, {dim}, {0}});
+    ir_append(m, m->programs.at[0].body, op);
+    Op *tap = ir_op(m, OP_TAP, (Loc){0});
+    tap->tap = TAP_OUTPUT;
+    tap->name = odd[i];
+    ir_in(m, tap, op->out[0]);
+    ir_append(m, m->programs.at[0].body, tap);
+    Diags *d;
+    const char *text = ir_print(m, a);
+    Module *back = parse(a, text, &d);
+    CHECK(back != NULL);
+    if (!back) unit_fail(__FILE__, __LINE__, "%s: %s", d->list.at[0]->message, text);
+    if (back) CHECK_STR(ir_print(back, a), text);
+    if (back) CHECK_STR(back->programs.at[0].body->ops.at[0]->why, odd[i]);
+    if (back) CHECK_STR(back->programs.at[0].body->ops.at[1]->name, odd[i]);
+    arena_free(a);
+  }
+}
+
+static void refused(const char *code, int line, int col, const char *text) {
+  Arena *a = arena_new();
+  Diags *d;
+  Module *m = parse(a, text, &d);
+  CHECK(!m);
+  CHECK_EQ(d->nerrors, 1);
+  const Diag *g = d->nerrors ? d->list.at[0] : NULL;
+  bool expected = g && !strcmp(g->code, code) && g->loc.line == line && g->loc.col == col;
+  if (g && !expected) unit_fail(__FILE__, __LINE__, "%s at %d:%d: %s\n%s", g->code, g->loc.line, g->loc.col, g->message, text);
+  arena_free(a);
+}
+
+#define P "stage annotated\nmesh m(a = 2)\nprogram stage 0 {\n"
+UNIT(faults_are_reported_at_their_place) {
+  refused("E0901", 1, 1, "");
+  refused("E0901", 1, 7, "stage odd");
+  refused("E0901", 4, 1, P);
+  refused("E0901", 4, 5, P "%x: $");
+  refused("E0901", 4, 11, P "%x: f32 = = }");
+  refused("E0901", 4, 20, P "%x: f32 = nest 1.0 < 2.0 < 3.0 }");
+  refused("E0901", 4, 17, P "%x: f32 = nest -(1.0) }");
+  refused("E0901", 4, 17, P "%x: f32 = param \"no end");
+  refused("E0901", 4, 20, P "%x: f32 = nest 1.0 ; why not\n}");
+  refused("E0902", 4, 11, P "%x: f32 = next 1.0 }");
+  refused("E0902", 4, 16, P "%x: f32 = nest %y }");
+  refused("E0902", 4, 5, P "%x: f33 = nest 1.0 }");
+  refused("E0902", 4, 11, P "%x: f32[8@b] = nest 1.0 }");
+  refused("E0902", 4, 26, P "%x[i]: i32[8] = nest idx(j) }");
+  refused("E0903", 4, 9, P "%x: f32[99999999999999999999] = nest 1.0 }");
+  refused("E0903", 4, 9, P "%x: f32[9999999999999] = nest 1.0 }");
+  refused("E0903", 4, 5, P "%x: f32[999999999, 999999999, 999999999] = nest 1.0 }");
+  refused("E0903", 2, 21, "stage local mesh m(\na = 1000000, x = 1, b = 1000000)");
+  refused("E0904", 5, 1, P "%x: f32 = nest 1.0\n%x: f32 = nest 1.0 }");
+  refused("E0904", 4, 1, P "%x[i,i]: f32[2, 2] = nest 1.0 }");
+  refused("E0905", 4, 9, "stage local mesh m(a = 2)\nprogram stage 0\n{\n%x: f32[8@a:5] = param \"x\" ones }");
+  refused("E0903", 4, 15, P "%x: f32[8@a(1:3)] = param \"x\" ones }");
+}
+
+/* Texts that ask for depth, length or many operands are refused before they cost anything. */
+UNIT(hostile_sizes_are_refused) {
+  Arena *a = arena_new();
+  static const char *const open[] = {"(", "neg(", "max(1.0, ", "1.0 + ", "(%s else "};
+  for (size_t i = 0; i < sizeof open / sizeof *open; i++) {
+    Str s = {0};
+    str_put(a, &s, P "%s: f32 = state \"s\"\n%x: f32 = nest ");
+    for (int k = 0; k < 100000; k++) str_put(a, &s, open[i]);
+    Diags *d;
+    CHECK(!parse(a, s.at, &d));
+    CHECK_EQ(d->nerrors, 1);
+    CHECK_STR(d->list.at[0]->code, "E0903");
+  }
+  arena_free(a);
+}
+
+/* Any text, cut off or with a byte changed, is parsed or refused; what is parsed is verified or refused and prints to
+   a fixed point. */
+UNIT(damaged_texts_do_no_harm) {
+  size_t n = strlen(every_kind);
+  uint64_t seed = 1;
+  for (int round = 0; round < 1000; round++) {
+    Arena *a = arena_new();
+    char *text = arena_strdup(a, every_kind);
+    size_t len = n;
+    for (int k = 0; k < 1 + round % 3; k++) {
+      seed = seed * 6364136223846793005u + 1442695040888963407u;
+      size_t at = (seed >> 33) % n, from = (seed >> 20) % n;
+      if (round % 7 == 0)
+        len = at;
+      else
+        text[at] = round % 2 ? every_kind[from] : (char)(seed >> 50);
+    }
+    Diags *d = diags_new(a);
+    Module *m = ir_parse(a, d, diags_add_file(d, "t.ir", arena_strndup(a, text, len), len));
+    CHECK_EQ(m == NULL, d->nerrors > 0);
+    const char *why, *printed = m ? ir_print(m, a) : "";
+    Diags *again;
+    Module *back = m ? parse(a, printed, &again) : NULL;
+    if (m && !back) unit_fail(__FILE__, __LINE__, "%s: %s", again->list.at[0]->message, printed);
+    if (back) CHECK_STR(ir_print(back, a), printed);
+    if (m) ir_verify(m, "test", &why);
+    arena_free(a);
+  }
+}
 
 UNIT(bodies_keep_their_tree_and_their_digits) {
   check_fixed_point("stage annotated\n"

@@ -344,7 +344,7 @@ IExpr *ix_scale(Arena *a, const IExpr *x, int64_t k);
 IExpr *ix_div(Arena *a, const IExpr *x, int64_t k);
 IExpr *ix_mod(Arena *a, const IExpr *x, int64_t k);
 IExpr *ix_value(Arena *a, int operand, int n, IExpr **at);
-/* All of ix_* keep the normal form and saturate at +-2^62, which no dim reaches. */
+/* All of ix_* keep the normal form and saturate at +-2^61, which no dim reaches. */
 IExpr *ix_narrow(Arena *a, const IExpr *x, const Space *s); /* j // 4 is 0 and j % 4 is j where j is in [0, 4) */
 bool ix_equal(const IExpr *x, const IExpr *y);
 int ix_single(const IExpr *x);          /* the index that x is, exactly (coef 1, c 0), or -1 */
