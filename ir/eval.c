@@ -168,9 +168,12 @@ static void take_operands(EvalRun *r, const Op *op, int64_t i) {
   }
 }
 
-static void put_slices(EvalRun *r, const Op *op, int64_t i) {
+/* Fills slice i of the stacked results: those that are arguments of the body when an iteration begins (later they
+   may be overwritten in the arena), the others when it ends. */
+static void put_slices(EvalRun *r, const Op *op, int64_t i, bool arguments) {
   for (int k = op->ncarried; k < op->nout; k++) {
     ValueId stacked = op->out[k], slice = op->body_region->yields.at[k];
+    if (arguments != !r->m->values.at[slice].def) continue;
     if (arena_put_slice(r, stacked, slice, i)) continue;
     arena_load(r, slice);
     for (int rank = 0; rank < r->nranks; rank++) {
@@ -215,8 +218,9 @@ static void run_repeat(EvalRun *r, const Op *op) {
     arena_enter(r, op, counter);
     set_counter(r, args[0], counter);
     take_operands(r, op, counter);
+    put_slices(r, op, counter, true);
     run_region(r, g);
-    put_slices(r, op, counter);
+    put_slices(r, op, counter, false);
     move_carried(r, op->ncarried, g->yields.at, args + 1);
   }
   move_carried(r, op->ncarried, args + 1, op->out);
