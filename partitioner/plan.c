@@ -121,13 +121,30 @@ static void scatter_over(Planner *p, int at, const Type *ended, const Pending *o
   }
 }
 
+static int dim_parts(const Type *t) {
+  int n = 0;
+  for (int d = 0; d < t->rank; d++) n += t->dim[d].split.n;
+  return n;
+}
+
+/* `to` deals out over its dims all the sums that end from `from` to it, and splits no dim otherwise. */
+static bool deals_out(const Type *from, const Type *to) {
+  int ended = 0;
+  for (int i = 0; i < from->pending.n; i++) {
+    if (pending_has(&to->pending, from->pending.part[i])) continue;
+    if (!type_uses(to, from->pending.part[i])) return false;
+    ended++;
+  }
+  return dim_parts(to) == dim_parts(from) + ended;
+}
+
 /* Some of the sums end together. */
 static void end_some(Planner *p, int at, const Pending *over, unsigned which, const Type *target) {
   Type ended = end_sums(&p->node[at].type, over, which), whole = *target;
   reach(p, at, OP_ALL_REDUCE, &ended);
   whole.pending = ended.pending;
-  if (type_valid(&whole) && box_inside(p->mesh, &whole, &p->node[at].type))
-    reach(p, at, plan_kind(p->mesh, &p->node[at].type, &whole), &whole);
+  if (type_valid(&whole) && deals_out(&p->node[at].type, &whole) && box_inside(p->mesh, &whole, &p->node[at].type))
+    reach(p, at, OP_REDUCE_SCATTER, &whole);
   for (int d = 0; d < target->rank; d++) scatter_over(p, at, &ended, over, which, d);
 }
 

@@ -7,16 +7,13 @@
 
 static const char *name_of(const Reshard *r, ValueId v) { return r->m->values.at[v].name; }
 
-/* The other side of the first + or - that has a read of operand `slot` on one side alone. */
+/* In a sum of terms: the first other term that is a read, where operand `slot` is read in a term by itself. */
 static const Expr *added_to(const Expr *e, int slot) {
-  if (e->op == EX_ADD || e->op == EX_SUB)
-    for (int i = 0; i < 2; i++)
-      if (e->arg[i]->op == EX_READ && e->arg[i]->operand == slot) return e->arg[1 - i];
-  for (int i = 0; i < 3; i++) {
-    const Expr *found = e->arg[i] ? added_to(e->arg[i], slot) : NULL;
-    if (found) return found;
-  }
-  return NULL;
+  if (e->op != EX_ADD && e->op != EX_SUB) return NULL;
+  for (int i = 0; i < 2; i++)
+    if (e->arg[i]->op == EX_READ && e->arg[i]->operand == slot) return e->arg[1 - i];
+  const Expr *left = added_to(e->arg[0], slot);
+  return left ? left : added_to(e->arg[1], slot);
 }
 
 /* A dim that is split and has to be whole, or split otherwise. */
