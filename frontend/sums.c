@@ -1,0 +1,199 @@
+/* sums.c: sum[...](body) -> nests that are a sum of one read, of a map over at most two tensors, or of a product of two
+   reads; the order of a longer product is chosen by work.
+
+     sum[d](x[b,d] * w[d,f]) / s        one product, the division stays outside
+     sum[d](rms * r[b,d] * g[d] * w[d,f])   %.a[b,d] = rms * r * g, then sum[d] %.a * w
+     sum[i,j](a[n,i] * b[i,j] * c[j])   %.a[i] = sum[j] b * c, then sum[i] a * %.a                                     */
+#include "lower.h"
+
+enum { MAX_FACTORS = 16, MAX_SEARCH = 6 };
+
+typedef struct {
+  Expr *e;
+  IndexSet s;
+} Factor;
+
+/* body = outer's factors (which do not use the reduced indices) * product of `f`. */
+typedef struct {
+  Stmt *st;
+  IndexSet red;
+  int n;
+  Factor f[MAX_FACTORS];
+  Expr *times, *over; /* outside of the sum, or NULL */
+  bool negative;
+} Product;
+
+static Expr *mul(Stmt *st, Expr *x, Expr *y) { return !x ? y : !y ? x : ex_2(st->lw->a, EX_MUL, x, y); }
+
+static void add_factor(Product *p, Expr *e) {
+  IndexSet s = ex_set(p->st, e);
+  if (!(s & p->red)) {
+    p->times = mul(p->st, p->times, e);
+    return;
+  }
+  if (p->n == MAX_FACTORS) { /* the last one takes in what there is no room for */
+    Factor *last = &p->f[MAX_FACTORS - 1];
+    *last = (Factor){mul(p->st, last->e, e), last->s | s};
+    return;
+  }
+  p->f[p->n++] = (Factor){e, s};
+}
+
+static void split_product(Product *p, Expr *e) {
+  bool over = e->op == EX_DIV && !(ex_set(p->st, e->arg[1]) & p->red);
+  if (e->op == EX_MUL) {
+    split_product(p, e->arg[0]);
+    split_product(p, e->arg[1]);
+  } else if (e->op == EX_NEG) {
+    p->negative = !p->negative;
+    split_product(p, e->arg[0]);
+  } else if (over) {
+    p->over = mul(p->st, p->over, e->arg[1]);
+    split_product(p, e->arg[0]);
+  } else {
+    add_factor(p, e);
+  }
+}
+
+/* ---- one nest ---------------------------------------------------------------------------------------------------- */
+
+static Expr *one_nest(Stmt *st, Expr *body, IndexSet red, const char *suffix) {
+  IndexSet out = ex_set(st, body) & ~red;
+  return read_value(st, nest(st, body, out, red, RED_SUM, suffix), out);
+}
+
+static Expr *join(Stmt *st, const Factor *f, int n) {
+  Expr *e = f[0].e;
+  for (int i = 1; i < n; i++) e = mul(st, e, f[i].e);
+  return e;
+}
+
+static IndexSet union_of(const Factor *f, int n) {
+  IndexSet s = 0;
+  for (int i = 0; i < n; i++) s |= f[i].s;
+  return s;
+}
+
+/* What can be summed as soon as factors i and k (i = k: that one alone) are multiplied. */
+static IndexSet summable(const Product *p, int i, int k) {
+  IndexSet rest = 0;
+  for (int j = 0; j < p->n; j++)
+    if (j != i && j != k) rest |= p->f[j].s;
+  return (p->f[i].s | p->f[k].s) & p->red & ~rest;
+}
+
+/* A product of two reads, or a sum of a map over at most two tensors of which nothing is computed again for other indices. */
+static bool is_one_nest(Stmt *st, const Product *p) {
+  if (tensors_in(join(st, p->f, p->n)) > 2) return false;
+  IndexSet all = union_of(p->f, p->n);
+  for (int i = 0; i < p->n; i++) {
+    bool factor = p->n <= 2 && is_read(p->f[i].e);
+    if (p->f[i].s != all && (!factor || summable(p, i, i))) return false;
+  }
+  return true;
+}
+
+/* sum(x + y) = sum(x) + sum(y) where x or y lacks an index, so that the sum over all of them need not be formed. */
+static bool is_sum_of_less(Stmt *st, const Product *p) {
+  const Expr *e = p->f[0].e;
+  if (p->n != 1 || (e->op != EX_ADD && e->op != EX_SUB)) return false;
+  return ex_set(st, e->arg[0]) != p->f[0].s || ex_set(st, e->arg[1]) != p->f[0].s;
+}
+
+/* ---- products of several ------------------------------------------------------------------------------------------- */
+
+static void remove_factor(Product *p, int i) {
+  p->n--;
+  for (; i < p->n; i++) p->f[i] = p->f[i + 1];
+}
+
+/* A map has to be a value anyway: factors over no more than its indices join it. */
+static void absorb(Product *p) {
+  for (int i = 0; i < p->n; i++) {
+    if (is_read(p->f[i].e)) continue;
+    for (int k = p->n - 1; k >= 0; k--) {
+      if (k == i || (p->f[k].s & ~p->f[i].s)) continue;
+      p->f[i].e = k < i ? mul(p->st, p->f[k].e, p->f[i].e) : mul(p->st, p->f[i].e, p->f[k].e);
+      remove_factor(p, k);
+      i -= k < i;
+    }
+  }
+}
+
+static void values_of(Product *p) {
+  for (int i = 0; i < p->n; i++)
+    if (!is_read(p->f[i].e)) p->f[i].e = plain_read(p->st, p->f[i].e, p->f[i].s, "map");
+}
+
+static void replace_pair(Product *p, int i, int k, Factor f) {
+  p->f[i] = f;
+  if (k != i) remove_factor(p, k);
+}
+
+/* Least work to multiply all factors, and the pair to begin with. Exhaustive for few, else the cheapest pair first. */
+static double cheapest(const Product *p, int *bi, int *bk) {
+  double best = -1;
+  if (p->n < 2) return 0;
+  for (int i = 0; i < p->n; i++)
+    for (int k = i + 1; k < p->n; k++) {
+      IndexSet both = p->f[i].s | p->f[k].s;
+      double cost = volume(p->st, both);
+      Product rest = *p;
+      int x, y;
+      replace_pair(&rest, i, k, (Factor){NULL, both & ~summable(p, i, k)});
+      if (p->n <= MAX_SEARCH) cost += cheapest(&rest, &x, &y);
+      if (best < 0 || cost < best) best = cost, *bi = i, *bk = k;
+    }
+  return best;
+}
+
+static void multiply_pair(Product *p, int i, int k, const char *suffix) {
+  IndexSet red = summable(p, i, k);
+  Expr *body = k == i ? p->f[i].e : mul(p->st, p->f[i].e, p->f[k].e);
+  IndexSet out = (p->f[i].s | p->f[k].s) & ~red;
+  ValueId v = nest(p->st, body, out, red, red ? RED_SUM : RED_NONE, suffix);
+  replace_pair(p, i, k, (Factor){read_value(p->st, v, out), out});
+}
+
+static Expr *contract(Product *p, const char *suffix) {
+  for (int i = 0; p->n > 1 && i < p->n; i++) /* what only one factor uses is summed there */
+    if (summable(p, i, i)) multiply_pair(p, i, i, "part");
+  while (p->n > 1) {
+    int i = 0, k = 1;
+    cheapest(p, &i, &k);
+    multiply_pair(p, i, k, p->n == 2 ? suffix : "part");
+  }
+  if (p->f[0].s & p->red) multiply_pair(p, 0, 0, suffix);
+  return p->f[0].e;
+}
+
+/* ---- sums -------------------------------------------------------------------------------------------------------------- */
+
+static Expr *sum_factors(Stmt *st, Product *p, const char *suffix) {
+  if (is_one_nest(st, p)) return one_nest(st, join(st, p->f, p->n), p->red, suffix);
+  if (is_sum_of_less(st, p)) {
+    Expr *e = p->f[0].e, *x = sum_of(st, e->arg[0], p->red, suffix), *y = sum_of(st, e->arg[1], p->red, suffix);
+    return ex_2(st->lw->a, e->op, x, y);
+  }
+  absorb(p);
+  values_of(p);
+  return contract(p, suffix);
+}
+
+/* An index that the body does not use counts its range. */
+static Expr *times_range(Stmt *st, Expr *e, IndexSet unused) {
+  Expr *n = ex_int(st->lw->a, e->dtype, range_product(st, unused));
+  return unused ? ex_2(st->lw->a, EX_MUL, e, n) : e;
+}
+
+Expr *sum_of(Stmt *st, Expr *body, IndexSet red, const char *suffix) {
+  Arena *a = st->lw->a;
+  IndexSet unused = red & ~ex_set(st, body);
+  Product p = {.st = st, .red = red & ~unused};
+  split_product(&p, body);
+  Expr *sum = p.n ? sum_factors(st, &p, suffix) : NULL;
+  Expr *e = mul(st, sum, p.times);
+  if (p.negative) e = ex_1(a, EX_NEG, e);
+  if (p.over) e = ex_2(a, EX_DIV, e, p.over);
+  return times_range(st, e, unused);
+}
