@@ -127,31 +127,33 @@ static void define_results(Parser *p, Op *op, const Results *results) {
   op->nout = results->n;
 }
 
-static void parse_statement(Parser *p, Region *r, int depth) {
-  Results results = {0};
-  if (p->tok.kind == TOK_VALUE) irp_results(p, &results);
+/* `room` is where the results are kept meanwhile; all statements of a region share it, a result is large. */
+static void parse_statement(Parser *p, Region *r, Results *room, int depth) {
+  room->n = 0;
+  if (p->tok.kind == TOK_VALUE) irp_results(p, room);
   Loc loc = p->tok.loc;
   const char *word = irp_name(p, "an op");
   int kind = p->failed ? -1 : find_op(word);
   if (kind < 0) return irp_fail(p, "E0902", loc, "no op is called %s", word);
-  if ((op_class((OpKind)kind) == CLS_EFFECT) != (results.n == 0))
-    return irp_fail(p, "E0901", loc, "%s has %s", word, results.n ? "no results" : "results");
+  if ((op_class((OpKind)kind) == CLS_EFFECT) != (room->n == 0))
+    return irp_fail(p, "E0901", loc, "%s has %s", word, room->n ? "no results" : "results");
   Op *op = ir_op(p->m, (OpKind)kind, (Loc){0});
   if (op->kind == OP_REPEAT)
-    parse_repeat(p, op, &results, depth);
+    parse_repeat(p, op, room, depth);
   else {
-    irp_op(p, op, &results);
-    check_indices(p, op, &results);
+    irp_op(p, op, room);
+    check_indices(p, op, room);
     irp_suffixes(p, op);
     irp_place(p, &op->loc, &op->why);
   }
   if (p->failed) return;
-  define_results(p, op, &results);
+  define_results(p, op, room);
   ir_append(p->m, r, op);
 }
 
 static void parse_region(Parser *p, Region *r, int depth) {
-  while (!p->failed && !irp_at(p, "}") && !irp_at_word(p, "yield")) parse_statement(p, r, depth);
+  Results room = {0};
+  while (!p->failed && !irp_at(p, "}") && !irp_at_word(p, "yield")) parse_statement(p, r, &room, depth);
 }
 
 /* ---- the module ------------------------------------------------------------------------------------------------- */
