@@ -210,6 +210,7 @@ static int64_t slice_start(int64_t total, int index, int n) {
 static void push(const Rt *rt, const dtrt_Collective *c, const Comm *m, int i, const void *src, void *dst, int64_t lo,
                  int64_t hi) {
   size_t size = rt_dtype_size(c->to[i].dtype);
+  bool stream = m->stream && src != dst; /* in place the lines were just read */
   const Piece *p = &m->plan[i].piece[0]; /* one: the whole box */
   const char *from[RT_MAX_RANKS], *at[RT_MAX_RANKS];
   char *into[RT_MAX_RANKS], *to[RT_MAX_RANKS];
@@ -222,7 +223,7 @@ static void push(const Rt *rt, const dtrt_Collective *c, const Comm *m, int i, c
       at[s] = from[s] + (size_t)r.s * size;
       to[s] = into[s] + (size_t)r.d * size;
     }
-    rt_reduce(c->to[i].dtype, c->from[i].reduce, m->nmembers, at, m->nmembers, to, r.n, m->stream);
+    rt_reduce(c->to[i].dtype, c->from[i].reduce, m->nmembers, at, m->nmembers, to, r.n, stream);
   }
 }
 

@@ -12,6 +12,8 @@
 
 #include <inttypes.h>
 
+#include "runtime/dtrt_random.h"
+
 enum { TOKEN_HEADER = 1024, SCAN_BYTES = 256 << 20 };
 
 struct Source {
@@ -29,24 +31,17 @@ struct Source {
 
 /* ---- order ---- */
 
-static uint64_t mix(uint64_t x) { /* the finaliser of splitmix64 */
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 /* A Feistel network over the next even number of bits is a bijection; numbers beyond n are sent through it again
    until they land inside (on average fewer than four times). */
 uint64_t rt_permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t at) {
   enum { ROUNDS = 8 };
   int half = 1;
   while (half < 32 && (n - 1) >> (2 * half)) half++;
-  uint64_t mask = ((uint64_t)1 << half) - 1, key = mix(mix(mix(seed) ^ epoch) ^ n);
+  uint64_t mask = ((uint64_t)1 << half) - 1, key = dtrt_random_mix(dtrt_random_mix(dtrt_random_mix(seed) ^ epoch) ^ n);
   do {
     uint64_t left = at >> half, right = at & mask;
     for (uint64_t r = 0; r < ROUNDS; r++) {
-      uint64_t next = left ^ (mix(key ^ mix(right * ROUNDS + r)) & mask);
+      uint64_t next = left ^ (dtrt_random_mix(key ^ dtrt_random_mix(right * ROUNDS + r)) & mask);
       left = right;
       right = next;
     }
