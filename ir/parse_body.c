@@ -223,7 +223,7 @@ static Expr *parse_primary(Parser *p) {
 static int infix_here(const Parser *p) {
   if (p->tok.kind != TOK_PUNCT && p->tok.kind != TOK_NAME) return -1;
   for (int i = 0; i < COUNT(EX_TEXT); i++)
-    if (EX_TEXT[i].prec && !strcmp(EX_TEXT[i].name, p->tok.text)) return i;
+    if (EX_TEXT[i].prec && EX_TEXT[i].name[0] == p->tok.text[0] && !strcmp(EX_TEXT[i].name, p->tok.text)) return i;
   return -1;
 }
 

@@ -118,17 +118,16 @@ static void lex_place(Parser *p, Tok *t) {
 }
 
 static void lex_punct(Parser *p, Tok *t) {
-  static const char *const puncts[] = {"//", "<=", ">=", "==", "!=", "<", ">", "=", "[", "]", "(",
-                                       ")",  "{",  "}",  ":",  ",",  "@", "+", "-", "*", "/", "%"};
+  static const char two[][3] = {"//", "<=", ">=", "==", "!="}, one[] = "<>=[](){}:,@+-*/%";
   t->kind = TOK_PUNCT;
-  for (int i = 0; i < COUNT(puncts); i++) {
-    size_t n = strlen(puncts[i]);
-    if ((size_t)(p->end - p->at) < n || strncmp(p->at, puncts[i], n)) continue;
-    t->text = puncts[i];
-    p->at += n;
-    return;
-  }
-  irp_fail(p, "E0901", here(p, p->at), "this character does not occur in the IR's text");
+  for (int i = 0; i < COUNT(two); i++)
+    if (p->at[0] == two[i][0] && p->end - p->at > 1 && p->at[1] == two[i][1]) t->text = two[i];
+  const char *found = *p->at ? strchr(one, *p->at) : NULL;
+  if (!*t->text && found) t->text = arena_strndup(p->a, found, 1);
+  if (!*t->text)
+    irp_fail(p, "E0901", here(p, p->at), "this character does not occur in the IR's text");
+  else
+    p->at += strlen(t->text);
 }
 
 void irp_next(Parser *p) {

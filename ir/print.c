@@ -20,17 +20,22 @@ static bool in_table(int i, int n) { return i >= 0 && i < n; }
 
 /* ---- names, strings, numbers ------------------------------------------------------------------------ */
 
-static void print_quoted(Printer *p, const char *s) {
-  puts_(p, "\"");
+/* Escapes what a string or a reason may not hold as it is. */
+static void print_escaped(Printer *p, const char *s, bool quotes) {
   for (; *s; s++) {
     unsigned char c = (unsigned char)*s;
-    if (c == '"' || c == '\\')
-      put(p, "\\%c", c);
+    char text[5] = {(char)c};
+    if (c == '\\' || (c == '"' && quotes))
+      text[0] = '\\', text[1] = (char)c;
     else if (c < 32 || c == 127)
-      put(p, "\\x%02x", c);
-    else
-      put(p, "%c", c);
+      snprintf(text, sizeof text, "\\x%02x", c);
+    puts_(p, text);
   }
+}
+
+static void print_quoted(Printer *p, const char *s) {
+  puts_(p, "\"");
+  print_escaped(p, s, true);
   puts_(p, "\"");
 }
 
@@ -464,20 +469,6 @@ static void print_results(Printer *p, const Op *op) {
   if (op->nout) puts_(p, " = ");
 }
 
-/* The rest of the line is the reason; what could end the line or be an escape is escaped. */
-static void print_why(Printer *p, const char *why) {
-  puts_(p, "because ");
-  for (; *why; why++) {
-    unsigned char c = (unsigned char)*why;
-    if (c == '\\')
-      puts_(p, "\\\\");
-    else if (c < 32 || c == 127)
-      put(p, "\\x%02x", c);
-    else
-      put(p, "%c", c);
-  }
-}
-
 static void print_place(Printer *p, Loc loc, const char *why) {
   if (loc.line <= 0 && !why) return;
   puts_(p, "   ; ");
@@ -491,7 +482,9 @@ static void print_place(Printer *p, Loc loc, const char *why) {
     if (loc.col > 0) put(p, ":%d", loc.col);
     if (why) puts_(p, ", ");
   }
-  if (why) print_why(p, why);
+  if (!why) return;
+  puts_(p, "because "); /* what follows, up to the line's end, is the reason */
+  print_escaped(p, why, false);
 }
 
 static void print_suffixes(Printer *p, const Op *op) {
