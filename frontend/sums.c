@@ -1,42 +1,40 @@
 /* sums.c: sum[...](body) -> nests that are a sum of one read, of a map over at most two tensors, or of a product of two
    reads; the order of a longer product is chosen by work.
 
-     sum[d](x[b,d] * w[d,f]) / s        one product, the division stays outside
-     sum[d](rms * r[b,d] * g[d] * w[d,f])   %.a[b,d] = rms * r * g, then sum[d] %.a * w
-     sum[i,j](a[n,i] * b[i,j] * c[j])   %.a[i] = sum[j] b * c, then sum[i] a * %.a                                     */
+     sum[d](x[b,d] * w[d,f]) / s            one product, the division stays outside
+     sum[d](rms[b] * r[b,d] * g[d] * w[d,f])   %.map[b,d] = rms * r * g, then sum[d] %.map * w: the factors of a map come
+                                            at no price, and the products of d and f are fewer than those of b, d and f
+     sum[i,j](a[n,i] * b[i,j] * c[j])       %.part[i] = sum[j] b * c, then sum[i] a * %.part                              */
 #include "lower.h"
 
 enum { MAX_FACTORS = 16, MAX_SEARCH = 6 };
 
 typedef struct {
-  Expr *e;
+  Expr *e; /* NULL while only work is estimated */
   IndexSet s;
+  bool map; /* not a read: has to become a value before it is summed with another */
 } Factor;
 
-/* body = outer's factors (which do not use the reduced indices) * product of `f`. */
+/* body = +- times / over * product of f and free. */
 typedef struct {
   Stmt *st;
   IndexSet red;
   int n;
   Factor f[MAX_FACTORS];
+  VEC(Expr *) free;   /* factors that do not use the reduced indices */
   Expr *times, *over; /* outside of the sum, or NULL */
   bool negative;
 } Product;
 
 static Expr *mul(Stmt *st, Expr *x, Expr *y) { return !x ? y : !y ? x : ex_2(st->lw->a, EX_MUL, x, y); }
 
-static void add_factor(Product *p, Expr *e) {
-  IndexSet s = ex_set(p->st, e);
-  if (!(s & p->red)) {
-    p->times = mul(p->st, p->times, e);
-    return;
-  }
+static void add_factor(Product *p, Expr *e, IndexSet s) {
   if (p->n == MAX_FACTORS) { /* the last one takes in what there is no room for */
     Factor *last = &p->f[MAX_FACTORS - 1];
-    *last = (Factor){mul(p->st, last->e, e), last->s | s};
+    *last = (Factor){mul(p->st, last->e, e), last->s | s, true};
     return;
   }
-  p->f[p->n++] = (Factor){e, s};
+  p->f[p->n++] = (Factor){e, s, !is_read(e)};
 }
 
 static void split_product(Product *p, Expr *e) {
@@ -51,7 +49,30 @@ static void split_product(Product *p, Expr *e) {
     p->over = mul(p->st, p->over, e->arg[1]);
     split_product(p, e->arg[0]);
   } else {
-    add_factor(p, e);
+    IndexSet s = ex_set(p->st, e);
+    if (s & p->red)
+      add_factor(p, e, s);
+    else
+      vec_push(p->st->lw->a, p->free, e);
+  }
+}
+
+/* A factor without reduced indices is multiplied where there are fewer elements: outside of the sum, or inside to a
+   factor that has its indices. Numbers stay outside. */
+static void place_free(Product *p) {
+  IndexSet all = 0;
+  for (int i = 0; i < p->n; i++) all |= p->f[i].s;
+  int n = p->n;
+  for (int i = 0; i < p->free.n; i++) {
+    Expr *e = p->free.at[i];
+    IndexSet s = ex_set(p->st, e);
+    bool inside = false;
+    for (int k = 0; s && k < n; k++)
+      inside |= !(s & ~p->f[k].s) && volume(p->st, p->f[k].s) <= volume(p->st, (all | s) & ~p->red);
+    if (inside)
+      add_factor(p, e, s);
+    else
+      p->times = mul(p->st, p->times, e);
   }
 }
 
@@ -87,7 +108,7 @@ static bool is_one_nest(Stmt *st, const Product *p) {
   if (tensors_in(join(st, p->f, p->n)) > 2) return false;
   IndexSet all = union_of(p->f, p->n);
   for (int i = 0; i < p->n; i++) {
-    bool factor = p->n <= 2 && is_read(p->f[i].e);
+    bool factor = p->n <= 2 && !p->f[i].map;
     if (p->f[i].s != all && (!factor || summable(p, i, i))) return false;
   }
   return true;
@@ -107,40 +128,51 @@ static void remove_factor(Product *p, int i) {
   for (; i < p->n; i++) p->f[i] = p->f[i + 1];
 }
 
-/* A map has to be a value anyway: factors over no more than its indices join it. */
-static void absorb(Product *p) {
-  for (int i = 0; i < p->n; i++) {
-    if (is_read(p->f[i].e)) continue;
-    for (int k = p->n - 1; k >= 0; k--) {
-      if (k == i || (p->f[k].s & ~p->f[i].s)) continue;
-      p->f[i].e = k < i ? mul(p->st, p->f[k].e, p->f[i].e) : mul(p->st, p->f[i].e, p->f[k].e);
-      remove_factor(p, k);
-      i -= k < i;
-    }
+/* Factors over no more than the indices of map i join it. Returns where it stands now. */
+static int absorb_into(Product *p, int i) {
+  for (int k = p->n - 1; k >= 0; k--) {
+    if (k == i || (p->f[k].s & ~p->f[i].s)) continue;
+    Expr *x = p->f[k].e, *y = p->f[i].e;
+    p->f[i].e = !y ? NULL : k < i ? mul(p->st, x, y) : mul(p->st, y, x);
+    remove_factor(p, k);
+    i -= k < i;
   }
+  return i;
 }
 
-static void values_of(Product *p) {
+static void absorb(Product *p) {
   for (int i = 0; i < p->n; i++)
-    if (!is_read(p->f[i].e)) p->f[i].e = plain_read(p->st, p->f[i].e, p->f[i].s, "map");
+    if (p->f[i].map) i = absorb_into(p, i);
 }
 
+static Expr *factor_value(Product *p, int i) {
+  Factor *f = &p->f[i];
+  if (f->map) *f = (Factor){plain_read(p->st, f->e, f->s, "map"), f->s, false};
+  return f->e;
+}
+
+/* Factors i < k become one. Without a sum the result is a map, which draws others in. */
 static void replace_pair(Product *p, int i, int k, Factor f) {
   p->f[i] = f;
-  if (k != i) remove_factor(p, k);
+  remove_factor(p, k);
+  if (f.map) absorb_into(p, i);
+}
+
+static Factor estimate(const Product *p, int i, int k) {
+  IndexSet red = summable(p, i, k);
+  return (Factor){NULL, (p->f[i].s | p->f[k].s) & ~red, !red};
 }
 
 /* Least work to multiply all factors, and the pair to begin with. Exhaustive for few, else the cheapest pair first. */
 static double cheapest(const Product *p, int *bi, int *bk) {
   double best = -1;
-  if (p->n < 2) return 0;
+  if (p->n < 2) return p->f[0].map && (p->f[0].s & p->red) ? volume(p->st, p->f[0].s) : 0; /* it is summed on its own */
   for (int i = 0; i < p->n; i++)
     for (int k = i + 1; k < p->n; k++) {
-      IndexSet both = p->f[i].s | p->f[k].s;
-      double cost = volume(p->st, both);
+      double cost = volume(p->st, p->f[i].s | p->f[k].s);
       Product rest = *p;
       int x, y;
-      replace_pair(&rest, i, k, (Factor){NULL, both & ~summable(p, i, k)});
+      replace_pair(&rest, i, k, estimate(p, i, k));
       if (p->n <= MAX_SEARCH) cost += cheapest(&rest, &x, &y);
       if (best < 0 || cost < best) best = cost, *bi = i, *bk = k;
     }
@@ -148,22 +180,29 @@ static double cheapest(const Product *p, int *bi, int *bk) {
 }
 
 static void multiply_pair(Product *p, int i, int k, const char *suffix) {
-  IndexSet red = summable(p, i, k);
-  Expr *body = k == i ? p->f[i].e : mul(p->st, p->f[i].e, p->f[k].e);
-  IndexSet out = (p->f[i].s | p->f[k].s) & ~red;
-  ValueId v = nest(p->st, body, out, red, red ? RED_SUM : RED_NONE, suffix);
-  replace_pair(p, i, k, (Factor){read_value(p->st, v, out), out});
+  IndexSet red = summable(p, i, k), out = (p->f[i].s | p->f[k].s) & ~red;
+  if (!red) return replace_pair(p, i, k, (Factor){mul(p->st, p->f[i].e, p->f[k].e), out, true});
+  Expr *body = mul(p->st, factor_value(p, i), factor_value(p, k));
+  ValueId v = nest(p->st, body, out, red, RED_SUM, suffix);
+  replace_pair(p, i, k, (Factor){read_value(p->st, v, out), out, false});
+}
+
+static void sum_alone(Product *p, int i, const char *suffix) {
+  IndexSet red = summable(p, i, i), out = p->f[i].s & ~red;
+  Expr *body = tensors_in(p->f[i].e) > 2 ? factor_value(p, i) : p->f[i].e;
+  p->f[i] = (Factor){read_value(p->st, nest(p->st, body, out, red, RED_SUM, suffix), out), out, false};
 }
 
 static Expr *contract(Product *p, const char *suffix) {
+  absorb(p);
   for (int i = 0; p->n > 1 && i < p->n; i++) /* what only one factor uses is summed there */
-    if (summable(p, i, i)) multiply_pair(p, i, i, "part");
+    if (summable(p, i, i)) sum_alone(p, i, "part");
   while (p->n > 1) {
     int i = 0, k = 1;
     cheapest(p, &i, &k);
     multiply_pair(p, i, k, p->n == 2 ? suffix : "part");
   }
-  if (p->f[0].s & p->red) multiply_pair(p, 0, 0, suffix);
+  if (p->f[0].s & p->red) sum_alone(p, 0, suffix);
   return p->f[0].e;
 }
 
@@ -175,8 +214,6 @@ static Expr *sum_factors(Stmt *st, Product *p, const char *suffix) {
     Expr *e = p->f[0].e, *x = sum_of(st, e->arg[0], p->red, suffix), *y = sum_of(st, e->arg[1], p->red, suffix);
     return ex_2(st->lw->a, e->op, x, y);
   }
-  absorb(p);
-  values_of(p);
   return contract(p, suffix);
 }
 
@@ -191,6 +228,7 @@ Expr *sum_of(Stmt *st, Expr *body, IndexSet red, const char *suffix) {
   IndexSet unused = red & ~ex_set(st, body);
   Product p = {.st = st, .red = red & ~unused};
   split_product(&p, body);
+  place_free(&p);
   Expr *sum = p.n ? sum_factors(st, &p, suffix) : NULL;
   Expr *e = mul(st, sum, p.times);
   if (p.negative) e = ex_1(a, EX_NEG, e);
