@@ -68,25 +68,31 @@ static void eliminate(Solver *s, int index, IExpr *x) {
   s->is[index] = x;
 }
 
-/* The term of e that is an unknown index, used nowhere else in e, with the largest range; or NULL. */
+/* Is term k of x an unknown index that no other term of x uses? */
+static bool can_solve(const Solver *s, const IExpr *x, int k) {
+  const Term *t = &x->term[k];
+  if (t->kind != ATOM_INDEX || !is_unknown(s, t->index)) return false;
+  for (int i = 0; i < x->n; i++)
+    if (i != k && x->term[i].sub && ix_uses(x->term[i].sub, t->index)) return false;
+  return true;
+}
+
+/* The term of e that can be solved for with the largest range; or NULL. */
 static const Term *best_index(const Solver *s, const IExpr *e) {
   const Term *best = NULL;
   for (int i = 0; i < e->n; i++) {
     const Term *t = &e->term[i];
-    if (t->kind != ATOM_INDEX || !is_unknown(s, t->index)) continue;
-    bool alone = true;
-    for (int k = 0; k < e->n; k++) alone = alone && (k == i || !e->term[k].sub || !ix_uses(e->term[k].sub, t->index));
-    if (!alone) continue;
+    if (!can_solve(s, e, i)) continue;
     int64_t gain = best ? s->space.idx[t->index].range - s->space.idx[best->index].range : 1;
     if (gain > 0 || (gain == 0 && llabs(t->coef) < llabs(best->coef))) best = t;
   }
   return best;
 }
 
-/* An unknown index that stands in x with coefficient 1 or -1; or NULL. */
+/* The same with coefficient 1 or -1. */
 static const Term *unit_term(const Solver *s, const IExpr *x) {
   for (int i = 0; i < x->n; i++)
-    if (x->term[i].kind == ATOM_INDEX && llabs(x->term[i].coef) == 1 && is_unknown(s, x->term[i].index)) return &x->term[i];
+    if (can_solve(s, x, i) && llabs(x->term[i].coef) == 1) return &x->term[i];
   return NULL;
 }
 
@@ -296,11 +302,9 @@ static void contribute(Grad *g, Flow *f, const Expr *read, Expr *c) {
   }
   IExpr *to[MAX_INDEX] = {0}, *by[MAX_INDEX] = {0};
   Space sp = result_space(&s, to);
-  for (int i = 0; i < f->space.n; i++) by[i] = s.is[i] ? ix_substitute(a, resolve(&s, s.is[i]), to, NULL) : to[i];
+  for (int i = 0; i < s.space.n; i++) by[i] = s.is[i] ? ix_substitute(a, resolve(&s, s.is[i]), to, NULL) : to[i];
   c = guarded(&s, ex_cast(a, type.dtype, c));
-  IExpr *all[MAX_INDEX]; /* conditions use new indices too */
-  for (int i = 0; i < s.space.n; i++) all[i] = i < f->space.n ? by[i] : to[i];
-  Expr *body = ex_simplify(a, tidy(&s, &sp, ex_substitute(a, c, all, NULL)));
+  Expr *body = ex_simplify(a, tidy(&s, &sp, ex_substitute(a, c, by, NULL)));
   ValueId same = same_value(&s, &sp, body);
   if (same < 0) {
     Op *op = adjoint_op(&s, f, by, sp, body);

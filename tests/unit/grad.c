@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEED = 11 };
+enum { SEED = 11, RANDOM_PROGRAMS = 400 };
 
 static Module *parse(Arena *a, const char *ops) {
   char *text = arena_printf(a,
@@ -31,21 +31,23 @@ static EvalRun *run(Module *m, Arena *a, const char *name, const Tensor *x) {
   return r;
 }
 
-static double loss_at(Module *m, Arena *a, const char *name, Tensor x, int64_t i, double v) {
+static double loss_at(Module *m, const char *name, Tensor x, int64_t i, double v) {
+  Arena *a = arena_new();
   double was = x.at[i].f;
   x.at[i].f = v;
   double loss = eval_tap(run(m, a, name, &x), TAP_LOSS, NULL).at[0].f;
   x.at[i].f = was;
+  arena_free(a);
   return loss;
 }
 
-static void check_param(Module *forward, Arena *a, EvalRun *r, const Op *param, const char *what) {
+static void check_param(Module *forward, EvalRun *r, const Op *param, const char *what) {
   Tensor x = eval_leaf(r, param->name), g = eval_tap(r, TAP_GRAD, param->name);
   if (g.rank < 0) return unit_fail(__FILE__, __LINE__, "%s: no gradient of %s", what, param->name);
   int64_t n = type_elements(&forward->values.at[param->out[0]].type);
   for (int64_t i = 0; i < n; i++) {
     double h = 1e-5, v = x.at[i].f;
-    double expected = (loss_at(forward, a, param->name, x, i, v + h) - loss_at(forward, a, param->name, x, i, v - h)) / (2 * h);
+    double expected = (loss_at(forward, param->name, x, i, v + h) - loss_at(forward, param->name, x, i, v - h)) / (2 * h);
     if (fabs(g.at[i].f - expected) <= 1e-7 * (1 + fabs(expected))) continue;
     return unit_fail(__FILE__, __LINE__, "%s\nd %s[%lld] is %.12g, differences give %.12g", what, param->name, (long long)i,
                      g.at[i].f, expected);
@@ -68,7 +70,7 @@ static void check(const char *ops) {
   EvalRun *r = run(m, a, NULL, NULL);
   Region *body = forward->programs.at[0].body;
   for (int i = 0; i < body->ops.n; i++)
-    if (body->ops.at[i]->kind == OP_PARAM) check_param(forward, a, r, body->ops.at[i], ops);
+    if (body->ops.at[i]->kind == OP_PARAM) check_param(forward, r, body->ops.at[i], ops);
   if (getenv("DTC_SHOW")) puts(ir_print(m, a));
   arena_free(a);
 }
@@ -78,7 +80,7 @@ static void check_map(const char *expr) {
   Arena *a = arena_new();
   check(arena_printf(a,
                      "%%x: f32[I=3, J=4] = param \"x\" uniform(0.4, 1.6)\n%%z: f32[I=3, J=4] = param \"z\" normal(1.0)\n"
-                     "%%c: f32[I=3, J=4] = input table(\"c\")\n%%k: i32[I=3, J=4] = input table(\"k\")\n"
+                     "%%c: f32[I=3, J=4] = input \"c\" table(\"c\")\n%%k: i32[I=3, J=4] = input \"k\" table(\"k\")\n"
                      "%%y[i,j]: f32[I=3, J=4] = nest %s\n"
                      "%%loss: f32 = nest sum[i: I=3, j: J=4] %%y[i,j] * %%c[i,j]",
                      expr));
@@ -137,7 +139,7 @@ static void check_read(const char *indices, const char *shape, const char *sums,
   Arena *a = arena_new();
   check(arena_printf(a,
                      "%%x: f32[I=6, J=5] = param \"x\" normal(1.0)\n%%w: f32[P=3] = param \"w\" normal(1.0)\n"
-                     "%%c: f32[%s] = input table(\"c\")\n%%y[%s]: f32[%s] = nest %s %s\n"
+                     "%%c: f32[%s] = input \"c\" table(\"c\")\n%%y[%s]: f32[%s] = nest %s %s\n"
                      "%%o[%s]: f32[%s] = nest %%y[%s] * %%c[%s]\n%%l[%s]: f32[%s] = nest tanh(%%o[%s])\n"
                      "%%n: f32 = nest sum[p: P=3] %%w[p] * %%w[p]\n%%m: f32 = nest sum[%s] %%l[%s]\n%%loss: f32 = nest %%m + %%n",
                      shape, indices, shape, sums, read, indices, shape, indices, indices, indices, shape, indices,
@@ -185,6 +187,45 @@ UNIT(gradient_of_sums) {
   check_read("a", "A=4", "sum[i: I=6, j: J=5]", "where(idx(j) < idx(a), %x[i,j], 0.0) * %x[i,0]");
 }
 
+/* ---- random index expressions ------------------------------------------------------------------------------------ */
+
+static uint64_t draws;
+static int draw(int n) { return (int)(random_mix(++draws) % (uint64_t)n); }
+
+/* A sum of some of the four indices, of their quotients and remainders, and a constant. */
+static const char *random_index(Arena *a, int depth) {
+  const char *text = "";
+  int terms = 1 + draw(3);
+  for (int i = 0; i < terms; i++) {
+    const char *atom = (const char *[]){"a", "b", "p", "q"}[draw(4)];
+    if (depth && draw(3) == 0)
+      atom = arena_printf(a, draw(2) ? "((%s) // %d)" : "((%s) %% %d)", random_index(a, depth - 1), 1 + draw(4));
+    text = arena_printf(a, "%s%s%d*%s", text, i == 0 ? "" : draw(2) ? " + " : " - ", 1 + draw(3), atom);
+  }
+  return draw(2) ? arena_printf(a, "%s %c %d", text, draw(2) ? '+' : '-', 1 + draw(4)) : text;
+}
+
+static void check_random(int seed) {
+  static const char *const reduce[] = {"sum", "sum", "max", "prod"};
+  draws = (uint64_t)seed << 32;
+  Arena *a = arena_new();
+  int n[6];
+  for (int i = 0; i < 6; i++) n[i] = 1 + draw(i < 4 ? 4 : 7);
+  const char *x = arena_printf(a, "(%%x[%s, %s] else 0.5)", random_index(a, 2), random_index(a, 1));
+  const char *y = draw(2) ? "1.0" : arena_printf(a, "(%%x[%s, %s] else %%w)", random_index(a, 1), random_index(a, 0));
+  check(arena_printf(
+      a,
+      "%%x: f32[%d, %d] = param \"x\" normal(1.0)\n%%w: f32 = param \"w\" normal(1.0)\n%%c: f32[%d, %d] = input \"c\" table(\"c\")\n"
+      "%%y[a,b]: f32[%d, %d] = nest %s[p: %d, q: %d] tanh(%s) * %s + 0.1 * f32(idx(p + 2*q + a))\n"
+      "%%loss: f32 = nest sum[a: %d, b: %d] %%y[a,b] * %%y[a,b] * %%c[a,b]",
+      n[4], n[5], n[0], n[1], n[0], n[1], reduce[draw(4)], n[2], n[3], x, y, n[0], n[1]));
+  arena_free(a);
+}
+
+UNIT(gradient_of_random_reads) {
+  for (int seed = 0; seed < RANDOM_PROGRAMS; seed++) check_random(seed);
+}
+
 UNIT(gradient_of_extremes_and_products) {
   check_read("a", "A=6", "max[j: J=5]", "%x[a,j]");
   check_read("a", "A=6", "min[j: J=5]", "tanh(%x[a,j]) * %w[j // 2]");
@@ -195,7 +236,7 @@ UNIT(gradient_of_extremes_and_products) {
 }
 
 static const char by_value[] = "%x: f32[V=5, D=3] = param \"x\" normal(1.0)\n%w: f32[N=6, D=3] = param \"w\" normal(1.0)\n"
-                               "%e: i32[N=6] = input table(\"e\") limit V=5\n%k: i32[N=6] = input table(\"k\") limit W=9\n";
+                               "%e: i32[N=6] = input \"e\" table(\"e\") limit V=5\n%k: i32[N=6] = input \"k\" table(\"k\") limit W=9\n";
 
 static void check_by_value(const char *ops) {
   Arena *a = arena_new();
@@ -215,7 +256,7 @@ UNIT(gradient_of_gather) {
 }
 
 UNIT(gradient_of_one_element_by_value) {
-  check_by_value("%k3: i32[N=6] = input table(\"k3\") limit D=3\n%y[n]: f32[N=6] = gather %w[n, %k3[n]]\n"
+  check_by_value("%k3: i32[N=6] = input \"k3\" table(\"k3\") limit D=3\n%y[n]: f32[N=6] = gather %w[n, %k3[n]]\n"
                  "%loss: f32 = nest sum[n: N=6] tanh(%y[n]) * %x[n // 2,0]");
   check_by_value("%y[n]: f32[N=6] = gather (%w[n, %k[n] - 1] else tanh(%w[n,0]))\n"
                  "%loss: f32 = nest sum[n: N=6] tanh(%y[n]) * %x[n // 2,0]");
@@ -256,7 +297,7 @@ UNIT(gradient_of_softmax_and_dropout) {
 
 static const char leaves[] =
     "%x: f32[B=2, D=3] = param \"x\" normal(1.0)\n%w: f32[L=4, D=3, E=3] = param \"w\" normal(0.7) stack 1\n"
-    "%b: f32[E=3] = param \"b\" normal(1.0)\n%c: f32[L=4, B=2] = input table(\"c\")\n";
+    "%b: f32[E=3] = param \"b\" normal(1.0)\n%c: f32[L=4, B=2] = input \"c\" table(\"c\")\n";
 
 static void check_loop(const char *ops) {
   Arena *a = arena_new();
