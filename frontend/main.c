@@ -91,10 +91,11 @@ static bool compile(Session *s) {
 /* ---- after them ------------------------------------------------------------------------------------------- */
 
 static void tell_size(const Session *s, const char *out) {
-  const Module *m = s->m;
-  double mib = (double)(m->arena_bytes + m->workspace_bytes) / (1 << 20);
-  fprintf(s->said ? stderr : stdout, "%s: %lld rank%s, %.1f MiB each\n", out, (long long)mesh_devices(&m->mesh),
-          mesh_devices(&m->mesh) == 1 ? "" : "s", mib);
+  double kib = (double)(s->m->arena_bytes + s->m->workspace_bytes) / 1024;
+  long long ranks = mesh_devices(&s->m->mesh);
+  bool big = kib >= 1024;
+  fprintf(s->said ? stderr : stdout, "%s: %lld rank%s, %.1f %s each\n", out, ranks, ranks == 1 ? "" : "s", big ? kib / 1024 : kib,
+          big ? "MiB" : "KiB");
 }
 
 static void make_program(Session *s) {
