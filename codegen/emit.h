@@ -57,6 +57,7 @@ typedef struct {
   VEC(Param) param;
   VEC(Range *) range;
   Str body;
+  bool needs_context;   /* the function takes cx */
   const char *piece[4]; /* a single call, printed where the kernel would be called, with three pointers between these */
 } Kernel;
 

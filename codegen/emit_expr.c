@@ -71,7 +71,7 @@ const char *emit_index(Scope *s, const IExpr *x) {
   const char *sum = "0";
   for (int i = 0; i < x->n; i++) {
     const char *atom = term_text(s, &x->term[i]);
-    if (x->term[i].coef == 1 && x->term[i].kind != ATOM_INDEX) atom = arena_printf(e->a, "(%s)", atom);
+    if (x->term[i].coef == 1 && x->term[i].kind != ATOM_INDEX && x->n > 1) atom = arena_printf(e->a, "(%s)", atom);
     sum = emit_sum(e, sum, times(e, x->term[i].coef, atom));
   }
   if (x->c == 0) return sum;

@@ -69,8 +69,8 @@ static void call(Block *b, const Kernel *k, const Op *op) {
                                     pointer(b, k->param.at[k->param.n - 1].value), k->piece[3]);
     LINE("%.*s", (int)strlen(call) - 1, call);
   } else {
-    LINE("%s(cx", k->name);
-    for (int i = 0; i < k->param.n; i++) LINE(", %s", pointer(b, k->param.at[i].value));
+    LINE("%s(%s", k->name, k->needs_context ? "cx" : "");
+    for (int i = 0; i < k->param.n; i++) LINE("%s%s", i || k->needs_context ? ", " : "", pointer(b, k->param.at[i].value));
     LINE(");");
   }
   comment(b, op);

@@ -113,11 +113,8 @@ void emit_layout(Emit *e, Str *s, const Type *t) {
     if (d) str_put(e->a, s, ", ");
     emit_dim_init(e, s, t->dim[d].size, &t->dim[d].split);
   }
-  str_printf(e->a, s, "%s}, %d", t->rank ? "" : "{0}", t->pending.n);
-  if (t->pending.n) {
-    str_printf(e->a, s, ", %s, ", kinds[t->pending.kind]);
-    digits(e, s, t->pending.n, t->pending.part);
-  }
+  str_printf(e->a, s, "%s}, %d, %s, ", t->rank ? "" : "{0}", t->pending.n, t->pending.n ? kinds[t->pending.kind] : "0");
+  digits(e, s, t->pending.n, t->pending.part);
   str_put(e->a, s, "}");
 }
 
@@ -188,17 +185,26 @@ const char *emit_n(Kernel *k, Range *r) {
   return r->count;
 }
 
+static bool uses_context(const Kernel *k) {
+  for (int i = 0; i < k->range.n; i++)
+    if (k->range.at[i]->used) return true;
+  return k->body.at && (strstr(k->body.at, "cx->") || strstr(k->body.at, "(cx, "));
+}
+
 void emit_kernel_end(Kernel *k, const Op *op, const char *what) {
   Emit *e = k->e;
   Str *out = &e->kernels;
   const char *where = emit_where(e, op);
-  str_printf(e->a, out, "\n// %s%s%s\nstatic void %s(dtrt_Context *cx", where, *where ? ": " : "", what, k->name);
+  str_printf(e->a, out, "\n// %s%s%s\nstatic void %s(", where, *where ? ": " : "", what, k->name);
+  k->needs_context = uses_context(k);
+  if (k->needs_context) str_put(e->a, out, "dtrt_Context *cx");
   for (int i = 0; i < k->param.n; i++) {
     const Param *p = &k->param.at[i];
+    if (i || k->needs_context) str_put(e->a, out, ", ");
     if (p->place.kind == PLACE_COUNTER)
-      str_printf(e->a, out, ", const int64_t %s", p->name);
+      str_printf(e->a, out, "const int64_t %s", p->name);
     else
-      str_printf(e->a, out, ", %s%s *restrict %s", p->written ? "" : "const ", emit_ctype(p->dtype), p->name);
+      str_printf(e->a, out, "%s%s *restrict %s", p->written ? "" : "const ", emit_ctype(p->dtype), p->name);
   }
   str_put(e->a, out, ") {\n");
   for (int i = 0; i < k->range.n; i++) {
