@@ -22,10 +22,11 @@ static void shape_held(EvalRun *r, ValueId v, int rank) {
   for (int k = t->rank - 1; k >= 0; k--) {
     int64_t lo = 0, hi = t->dim[k].size;
     if (r->o.ranks) split_range(&r->m->mesh, &t->dim[k].split, t->dim[k].size, rank, &lo, &hi);
-    h->lo[k] = lo;
-    h->size[k] = hi - lo;
-    h->stride[k] = h->n;
-    if (!checked_mul(h->n, hi - lo, &h->n)) internal_error("%%%s is too large for the interpreter", r->m->values.at[v].name);
+    h->lo[k] = (int32_t)lo;
+    h->size[k] = (int32_t)(hi - lo);
+    h->stride[k] = (int32_t)h->n;
+    if (!checked_mul(h->n, hi - lo, &h->n) || h->n > INT32_MAX || t->dim[k].size > INT32_MAX)
+      internal_error("%%%s is too large for the interpreter", r->m->values.at[v].name);
     if (h->stride[k] == 0) h->stride[k] = 1; /* an empty box: nothing is at any place */
   }
   h->at = NEW_ARRAY(r->arena, Num, h->n);
@@ -291,7 +292,8 @@ bool eval_step(EvalRun *r, const char **why) {
   r->taps.n = 0;
   r->updates.n = 0;
   each_leaf(r, run_leaf);
-  arena_poison_all(r);
+  if (r->ran) arena_poison_all(r);
+  r->ran = true;
   each_leaf(r, store_leaf);
   for (int s = 0; s < r->m->programs.n && !r->d.failed; s++) run_region(r, r->m->programs.at[s].body);
   for (int i = 0; i < r->updates.n; i++) deal(r, r->updates.at[i].leaf, r->updates.at[i].value.at);

@@ -49,7 +49,7 @@ typedef struct {
   Num *at;
   int64_t n; /* elements */
   int rank;
-  int64_t lo[MAX_RANK], size[MAX_RANK], stride[MAX_RANK];
+  int32_t lo[MAX_RANK], size[MAX_RANK], stride[MAX_RANK]; /* int32_t: there are many of these */
 } Held;
 
 /* ---- eval_expr.c ---- */
@@ -156,6 +156,7 @@ struct EvalRun {
   int64_t *received;       /* bytes, per rank */
   Cell **cells;            /* in_arena: per rank */
   int64_t *place;          /* in_arena: where each value lies now; -1: outside */
+  bool ran;
   const Op *now;           /* what is being run, for messages */
   Num *scratch;
   int64_t nscratch;

@@ -83,8 +83,8 @@ typedef struct {
   char text[4000];
 } Verdict;
 /* Runs an annotated module whole and through all passes; the module is consumed. */
-void fuzz_check(Module *m, Arena *a, bool small, int64_t exact, uint64_t seed, Verdict *out);
-/* The same in a child process, so that a fault of the compiler is a verdict too. */
+void fuzz_check(Module *m, Arena *a, bool small, bool thorough, int64_t exact, uint64_t seed, Verdict *out);
+/* The same, thoroughly, in a child process, so that a fault of the compiler is a verdict too. */
 void fuzz_check_apart(const Module *m, bool small, int64_t exact, uint64_t seed, Verdict *out);
 
 /* ---- shrink.c ---- */

@@ -4,24 +4,28 @@
 #include "fuzz.h"
 
 #include <argp.h>
-#include <errno.h>
+#include <malloc.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+enum { MAX_WORKERS = 64 };
+
 typedef struct {
   int64_t programs, plans, max_devices;
   uint64_t seed, replay;
-  bool seeded, replaying, verbose, no_shrink;
+  int workers;
+  bool seeded, replaying, verbose, no_shrink, keep_going;
 } Options;
 
 /* What the worker tells: where it is, what it has done. */
 typedef struct {
   uint64_t seed;
   int plan;
-  int64_t done, agreed, skipped;
+  int64_t next, done, agreed, skipped;
   Verdict v;
 } Progress;
 
@@ -44,7 +48,7 @@ static bool run_seed(const Options *o, Progress *p, uint64_t seed) {
     Arena *a = arena_new();
     p->seed = seed;
     p->plan = plan;
-    fuzz_check(make(a, seed, plan, o->max_devices), a, is_small(seed), 0, seed, &p->v);
+    fuzz_check(make(a, seed, plan, o->max_devices), a, is_small(seed), o->replaying || seed % 8 == 0, 0, seed, &p->v);
     arena_free(a);
     p->done++;
     if (p->v.result == CHECK_AGREES)
@@ -57,16 +61,23 @@ static bool run_seed(const Options *o, Progress *p, uint64_t seed) {
   return true;
 }
 
-static void work(const Options *o, Progress *p) {
-  if (o->replaying) {
-    if (!run_seed(o, p, o->replay)) _exit(1);
-    return;
-  }
-  for (int64_t i = 0; p->done < o->programs; i++)
-    if (!run_seed(o, p, random_mix(o->seed + (uint64_t)i))) _exit(1);
+static uint64_t program_seed(const Options *o, int64_t i) {
+  return o->replaying ? o->replay : random_mix(random_mix(o->seed) + (uint64_t)i);
 }
 
-static int report_failure(const Options *o, const Progress *p, int status) {
+/* A worker: programs p->next, p->next + workers, ... */
+static void work(const Options *o, Progress *p) {
+  mallopt(M_MMAP_THRESHOLD, 1 << 20); /* arena blocks are used again; larger pieces stay untouched until used */
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  while (p->next * o->plans < o->programs) {
+    int64_t i = p->next;
+    p->next += o->workers;
+    if (!run_seed(o, p, program_seed(o, i))) _exit(1);
+  }
+  _exit(0);
+}
+
+static void report_failure(const Options *o, const Progress *p, int status) {
   static const char *const said[] = {"agrees", "differs", "is unlawful", "is skipped", "crashed the compiler"};
   Arena *a = arena_new();
   Module *m = make(a, p->seed, p->plan, o->max_devices);
@@ -81,28 +92,63 @@ static int report_failure(const Options *o, const Progress *p, int status) {
     printf("\nshrunk: %s\n%s", v.text, ir_print(least, a));
   }
   arena_free(a);
-  return 1;
 }
 
-static int fuzz(const Options *o) {
-  Progress *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (p == MAP_FAILED) internal_error("cannot map memory");
-  if (!o->replaying) printf("dtc_fuzz --programs %lld --seed %llu\n", (long long)o->programs, (unsigned long long)o->seed);
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static pid_t start(const Options *o, Progress *p) {
   fflush(NULL);
-  struct timespec t0, t1;
-  clock_gettime(CLOCK_MONOTONIC, &t0);
   pid_t child = fork();
-  if (child == 0) {
-    work(o, p);
-    _exit(0);
+  if (child == 0) work(o, p);
+  return child;
+}
+
+/* Runs the workers until one fails or all are done. Returns how many programs failed. */
+static int run_workers(const Options *o, Progress *p) {
+  pid_t child[MAX_WORKERS];
+  int failures = 0, running = o->workers;
+  for (int w = 0; w < o->workers; w++) {
+    p[w].next = w;
+    child[w] = start(o, &p[w]);
   }
-  int status = 0;
-  waitpid(child, &status, 0);
-  clock_gettime(CLOCK_MONOTONIC, &t1);
-  double s = (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
-  printf("%lld programs x layouts, %lld agree, %lld leave the exact range, %.0f a second\n", (long long)p->done,
-         (long long)p->agreed, (long long)p->skipped, (double)p->done / s);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : report_failure(o, p, status);
+  while (running > 0) {
+    int status = 0, w = 0;
+    pid_t ended = wait(&status);
+    while (w < o->workers && child[w] != ended) w++;
+    if (w == o->workers) continue;
+    running--;
+    if (status == 0 || (failures > 0 && !o->keep_going)) continue;
+    failures++;
+    if (!o->keep_going)
+      for (int k = 0; k < o->workers; k++)
+        if (k != w) kill(child[k], SIGTERM);
+    report_failure(o, &p[w], status);
+    if (!o->keep_going || failures >= 100) continue;
+    child[w] = start(o, &p[w]);
+    running++;
+  }
+  return failures;
+}
+
+static int fuzz(Options *o) {
+  size_t bytes = sizeof(Progress) * MAX_WORKERS;
+  Progress *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), sum = {0};
+  if (p == MAP_FAILED) internal_error("cannot map memory");
+  if (o->replaying)
+    o->workers = 1, o->programs = 1;
+  else
+    printf("dtc_fuzz --programs %lld --plans %lld --seed %llu\n", (long long)o->programs, (long long)o->plans,
+           (unsigned long long)o->seed);
+  double begin = now();
+  int failures = run_workers(o, p);
+  for (int w = 0; w < o->workers; w++) sum.done += p[w].done, sum.agreed += p[w].agreed, sum.skipped += p[w].skipped;
+  printf("%lld programs x layouts: %lld agree, %lld left the exact range, %d failed; %.0f a second\n", (long long)sum.done,
+         (long long)sum.agreed, (long long)sum.skipped, failures, (double)sum.done / (now() - begin));
+  return failures > 0;
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state) {
@@ -110,11 +156,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
   switch (key) {
   case 'n': o->programs = strtoll(arg, NULL, 0); return 0;
   case 'p': o->plans = strtoll(arg, NULL, 0); return 0;
+  case 'j': o->workers = (int)max_i64(1, min_i64(strtoll(arg, NULL, 0), MAX_WORKERS)); return 0;
   case 'd': o->max_devices = strtoll(arg, NULL, 0); return 0;
   case 's': o->seed = strtoull(arg, NULL, 0), o->seeded = true; return 0;
   case 'r': o->replay = strtoull(arg, NULL, 0), o->replaying = true; return 0;
   case 'v': o->verbose = true; return 0;
   case 'q': o->no_shrink = true; return 0;
+  case 'k': o->keep_going = true; return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
 }
@@ -124,15 +172,20 @@ int main(int argc, char **argv) {
       {"programs", 'n', "N", 0, "programs x layouts to run (10000)", 0},
       {"plans", 'p', "P", 0, "layouts for each program (2)", 0},
       {"devices", 'd', "N", 0, "at most N devices in a mesh (16)", 0},
+      {"workers", 'j', "N", 0, "processes that run them (one per core)", 0},
       {"seed", 's', "S", 0, "where to start (a fresh one)", 0},
       {"replay", 'r', "SEED", 0, "run the one program that a failure named", 0},
       {"verbose", 'v', NULL, 0, "print the failing program as it was made, too", 0},
+      {"keep-going", 'k', NULL, 0, "go on after a failure, up to 100", 0},
       {"no-shrink", 'q', NULL, 0, "do not shrink", 0},
       {0},
   };
   static const struct argp argp = {
       .options = options, .parser = parse_option, .doc = "Random programs must mean the same on every mesh."};
-  Options o = {.programs = 10000, .plans = 2, .max_devices = 16};
+  Options o = {.programs = 10000,
+               .plans = 2,
+               .max_devices = 16,
+               .workers = (int)max_i64(1, min_i64(sysconf(_SC_NPROCESSORS_ONLN), MAX_WORKERS))};
   argp_parse(&argp, argc, argv, 0, NULL, &o);
   if (!o.seeded) o.seed = random_mix((uint64_t)time(NULL) ^ ((uint64_t)getpid() << 32));
   return fuzz(&o);
