@@ -356,6 +356,9 @@ static void note_op(void *cx, Region *reg, Op *op, int64_t times) {
     r->factors[op->order] = part_factors(r->m, op, r->scratch);
     choose_wants(r, op);
   }
+  ValueId *in = NEW_ARRAY(r->scratch, ValueId, op->nin + 1);
+  for (int o = 0; o < op->nin; o++) in[o] = op->in[o];
+  r->operands[op->order] = (Operands){op->nin, in};
   for (int o = 0; o < op->nin; o++) vec_push(r->scratch, r->state[op->in[o]].uses, ((Use){op, o}));
   for (int i = 0; op->body_region && i < op->body_region->yields.n; i++)
     vec_push(r->scratch, r->state[op->body_region->yields.at[i]].uses, ((Use){op, NO_SLOT}));
@@ -381,6 +384,7 @@ void part_reshard(Module *m, PassContext *cx) {
   Reshard r = {.m = m, .scratch = scratch, .planner = plan_new(scratch, &m->mesh)};
   r.state = NEW_ARRAY(scratch, ValueState, nvalues + 1);
   r.factors = NEW_ARRAY(scratch, Factors *, n + 1);
+  r.operands = NEW_ARRAY(scratch, Operands, n + 1);
   r.want = NEW_ARRAY(scratch, Type *, n + 1);
   for (int v = 0; v < nvalues; v++) note_value(&r, v);
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, note_op, &r);

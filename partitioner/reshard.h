@@ -28,6 +28,11 @@ typedef struct {
 } ValueState;
 
 typedef struct {
+  int n;
+  const ValueId *at;
+} Operands;
+
+typedef struct {
   Split split[MAX_FACTORS];
 } Choice;
 
@@ -35,12 +40,13 @@ typedef struct {
   Module *m;
   Arena *scratch;
   Planner *planner;
-  ValueState *state; /* per value of the module as it was */
-  Factors **factors; /* by op->order */
-  Type **want;       /* by op->order and slot: the operand's layout if the op is split as its result is laid out */
-  bool build;        /* the last walk: edits the module */
-  bool changed;      /* a value had to be completed after all: walk again */
-  Region *region;    /* being rebuilt */
+  ValueState *state;  /* per value of the module as it was */
+  Factors **factors;  /* by op->order */
+  Type **want;        /* by op->order and slot: the operand's layout if the op is split as its result is laid out */
+  Operands *operands; /* by op->order: as they were before the program is edited */
+  bool build;         /* the last walk: edits the module */
+  bool changed;       /* a value had to be completed after all: walk again */
+  Region *region;     /* being rebuilt */
 } Reshard;
 
 /* choose.c */
