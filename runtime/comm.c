@@ -93,17 +93,17 @@ static bool is_push(const dtrt_Collective *c, int nmembers) {
 
 /* Bytes that this rank receives, by the formulas of the schedule: an all-reduce 2 (g-1)/g of the whole, everything
    else what comes from other ranks. */
-static uint64_t received_bytes(const dtrt_Collective *c, const Comm *m, int rank) {
-  uint64_t bytes = 0;
+static double received_bytes(const dtrt_Collective *c, const Comm *m, int rank) {
+  double bytes = 0;
   for (int i = 0; i < c->nbuf; i++) {
-    uint64_t size = rt_dtype_size(c->to[i].dtype), g = (uint64_t)m->nmembers;
+    double size = (double)rt_dtype_size(c->to[i].dtype), g = m->nmembers;
     if (m->push) {
-      bytes += 2 * (g - 1) * (uint64_t)m->plan[i].elements * size / g;
+      bytes += 2 * (g - 1) / g * (double)m->plan[i].elements * size;
       continue;
     }
     for (int k = 0; k < m->plan[i].npieces; k++)
       for (int s = 0; s < m->plan[i].piece[k].nsrc; s++)
-        if (m->plan[i].piece[k].src[s] != rank) bytes += (uint64_t)m->plan[i].piece[k].elements * size;
+        if (m->plan[i].piece[k].src[s] != rank) bytes += (double)m->plan[i].piece[k].elements * size;
   }
   return bytes;
 }
@@ -286,11 +286,10 @@ void dtrt_collective(dtrt_Context *cx, int id, const void *const *src, void *con
   } else {
     pull_buffers(rt, c, m, src, dst);
   }
-  atomic_fetch_add_explicit(&state->received, m->received, memory_order_relaxed);
+  m->calls++;
   atomic_store_explicit(&state->last, id, memory_order_relaxed);
   atomic_store_explicit(&state->collective, -1, memory_order_relaxed);
   if (!rt->o.profile) return;
-  m->calls++;
   m->ns_wait += t1 - t0;
   m->ns_move += rt_ns() - t1;
 }

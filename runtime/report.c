@@ -69,7 +69,7 @@ static void print_line(const Rt *rt, int64_t step, const StepRecord *r) {
   if (r->has_loss) printf("  loss %.4f", r->loss);
   if (r->has_norm) printf("  norm %.3g", r->grad_norm);
   if (r->has_lr) printf("  lr %.2e", r->lr);
-  printf("  %8.1f ms  %8.0f tokens/s", r->ms, tokens_per_second(rt, r));
+  printf("  %8.2f ms  %8.0f tokens/s", r->ms, tokens_per_second(rt, r));
   for (int i = 0; i < rt->p->ntaps; i++)
     if (rt->p->tap[i].kind == DTRT_TAP_METRIC) printf("  %s %.4g", rt->p->tap[i].name, r->metric[i]);
   putchar('\n');
@@ -140,9 +140,12 @@ static void profile_collectives(const Rt *rt, int64_t steps) {
 void rt_report_profile(Rt *rt, int64_t steps, double seconds) {
   if (steps <= 0) return;
   uint64_t calls, ns = 0;
-  double products, flop, per = 1e3 / (double)steps;
+  double products, flop, received = 0, per = 1e3 / (double)steps;
   rt_gemm_profile(false, &calls, &products, &flop);
-  for (int i = 0; i < rt->p->ncollectives; i++) ns += rt->comm[i].ns_wait + rt->comm[i].ns_move;
+  for (int i = 0; i < rt->p->ncollectives; i++) {
+    ns += rt->comm[i].ns_wait + rt->comm[i].ns_move;
+    received += rt->comm[i].received * (double)rt->comm[i].calls;
+  }
   double communication = (double)ns * 1e-9;
   for (int r = 0; r < rt->p->nranks; r++) {
     rt_world_barrier(rt);
@@ -150,8 +153,8 @@ void rt_report_profile(Rt *rt, int64_t steps, double seconds) {
     fprintf(stderr, "rank %d, ms per step: total %.3f, products %.3f (%.1f GFLOP/s, %.0f calls), communication %.3f, rest %.3f\n",
             r, seconds * per, products * per, flop / products * 1e-9, (double)calls / (double)steps, communication * per,
             (seconds - products - communication) * per);
-    fprintf(stderr, "  received %.1f bytes per step; planned for the busiest rank %" PRIu64 "\n",
-            (double)atomic_load(&rt->shared->rank[r].received) / (double)steps, rt->p->plan_bytes);
+    fprintf(stderr, "  received %.1f bytes per step; planned for the busiest rank %" PRIu64 "\n", received / (double)steps,
+            rt->p->plan_bytes);
     profile_collectives(rt, steps);
     fflush(stderr);
   }

@@ -59,7 +59,6 @@ typedef struct {
   _Atomic int phase;
   _Atomic int collective; /* running now, or -1 */
   _Atomic int last;       /* the last one that ended, or -1 */
-  _Atomic uint64_t received;
 } RankState;
 
 typedef struct {
@@ -161,9 +160,9 @@ typedef struct {
   bool push;                        /* an all-reduce over the whole group: every rank sums its slice and stores it everywhere */
   bool stream;                      /* larger than the caches */
   int64_t elements;                 /* push: of all buffers together */
-  uint64_t received;                /* bytes from other ranks, each time */
+  double received;                  /* bytes from other ranks, each time */
   Plan *plan;                       /* [nbuf] */
-  uint64_t calls, ns_wait, ns_move; /* profile */
+  uint64_t calls, ns_wait, ns_move; /* the times only when profiling */
 } Comm;
 
 /* Before the processes start: how many barriers the groups need. */
