@@ -111,6 +111,15 @@ Expr *grad_read_out(Grad *g, ValueList *in, ValueId v) {
   return grad_read(g, in, v, index, g->m->values.at[v].type.rank);
 }
 
+Expr *grad_read_through(Grad *g, ValueList *in, ValueId d) {
+  const Op *def = g->m->values.at[d].def;
+  bool copies = def && def->kind == OP_NEST && def->reduce == RED_NONE && def->phase == PHASE_BACKWARD && def->nin == 1;
+  if (!copies || def->body->op != EX_READ || def->body->otherwise) return grad_read_out(g, in, d);
+  int map[] = {in->n};
+  vec_push(g->m->arena, *in, def->in[0]);
+  return ex_substitute(g->m->arena, def->body, NULL, map);
+}
+
 ValueId grad_fill(Grad *g, ValueId like, double x, Loc loc) {
   Op *op = grad_op(g, OP_NEST, loc, g->weight[like] ? TAG_WEIGHT_GRAD : TAG_INPUT_GRAD);
   Type t = grad_open(&g->m->values.at[like].type);
@@ -131,7 +140,7 @@ ValueId grad_total(Grad *g, ValueId v) {
   ValueList in = {0};
   op->space = grad_space(g, v);
   for (int i = 0; i < c->n; i++) {
-    Expr *x = grad_read_out(g, &in, c->at[i]);
+    Expr *x = grad_read_through(g, &in, c->at[i]);
     op->body = op->body ? ex_2(g->m->arena, EX_ADD, op->body, x) : x;
   }
   ValueId sum = grad_emit(g, op, grad_name(g, v), grad_open(&g->m->values.at[v].type), &in);
@@ -248,4 +257,5 @@ void ir_gradient(Module *m, PassContext *cx) {
   for (int i = 0; i < nforward; i++)
     if (r->ops.at[i]->kind == OP_PARAM && !r->ops.at[i]->frozen) param_gradient(&g, r->ops.at[i]);
   ir_number(m);
+  ir_dead_code(m); /* gradients that were passed by */
 }

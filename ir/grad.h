@@ -18,8 +18,7 @@ typedef struct {
   ValueList *cot; /* contributions to the gradient of each value; their sum is the gradient */
 } Grad;
 
-/* What a rule hands over: the forward op computed `body` at every point of `space`, and the cotangent of the
-   body is a value over the first space.nout indices. */
+/* What a rule hands over: the forward op computed `body` at every point of `space`. */
 typedef struct {
   const Op *op; /* place and names */
   Space space;
@@ -43,6 +42,9 @@ ValueId grad_emit(Grad *g, Op *op, const char *name, Type t, const ValueList *in
 ValueId grad_fill(Grad *g, ValueId like, double v, Loc loc); /* a constant of like's shape, named as its gradient */
 Expr *grad_read(Grad *g, ValueList *in, ValueId v, const int *index, int n); /* v[index...], appended to in */
 Expr *grad_read_out(Grad *g, ValueList *in, ValueId v);                      /* v at indices 0, 1, ... */
+/* The same for a gradient v; if that only spreads or permutes another value, the other is read, so that what a sum
+   sends back need not be stored for every element. */
+Expr *grad_read_through(Grad *g, ValueList *in, ValueId v);
 
 /* grad_ops.c */
 void grad_apply(Grad *g, Op *op);

@@ -27,8 +27,8 @@ typedef struct {
   bool result[MAX_INDEX]; /* is an index of the gradient */
   IExpr *is[MAX_INDEX];   /* an eliminated index in terms of others */
   int at[MAX_RANK];       /* the gradient's indices */
-  Expr *cond;             /* when a point contributes at all; NULL: always */
-  Expr *in_cotangent;     /* further conditions: these hold wherever the cotangent is read inside its dims */
+  const Expr *c;          /* what a point contributes */
+  Expr *cond;             /* where it contributes at all; NULL: everywhere */
   bool full;
 } Solver;
 
@@ -56,15 +56,29 @@ static IExpr *resolve(Solver *s, IExpr *x) {
   return ix_narrow(s->a, x, &s->space);
 }
 
-static void require(Solver *s, Expr **cond, Expr *c) { *cond = *cond ? ex_2(s->a, EX_AND, *cond, c) : c; }
+static void require(Solver *s, Expr *c) { s->cond = s->cond ? ex_2(s->a, EX_AND, s->cond, c) : c; }
+
+/* Is x 0 when `index` leaves its range? So is a product of reads if one of them then leaves its dim: such reads get
+   `else 0`. In other expressions 0 * inf may arise. */
+static bool vanishes_outside(const Solver *s, const Expr *x, int index, bool *found) {
+  if (x->op == EX_MUL) return vanishes_outside(s, x->arg[0], index, found) && vanishes_outside(s, x->arg[1], index, found);
+  if (x->op == EX_NEG || (x->op == EX_CAST && !dtype_is_int(x->arg[0]->dtype)))
+    return vanishes_outside(s, x->arg[0], index, found);
+  if (x->op == EX_LITERAL) return isfinite(x->lit);
+  if (x->op != EX_READ) return false;
+  if (x->otherwise) return x->otherwise->op == EX_LITERAL && isfinite(x->otherwise->lit);
+  const Type *t = &s->g->m->values.at[s->f->in.at[x->operand]].type;
+  for (int d = 0; d < x->nix; d++) *found |= ix_single(x->ix[d]) == index && t->dim[d].size == s->space.idx[index].range;
+  return true;
+}
 
 static void eliminate(Solver *s, int index, IExpr *x) {
-  Expr **cond = index < s->f->space.nout ? &s->in_cotangent : &s->cond;
   int64_t lo, hi, range = s->space.idx[index].range;
+  bool found = false, implied = vanishes_outside(s, s->c, index, &found) && found;
   x = ix_narrow(s->a, x, &s->space);
   ix_bounds(x, &s->space, &lo, &hi);
-  if (lo < 0) require(s, cond, ex_2(s->a, EX_GE, ex_index(s->a, x), ex_int(s->a, I32, 0)));
-  if (hi >= range) require(s, cond, ex_2(s->a, EX_LT, ex_index(s->a, x), ex_int(s->a, I32, range)));
+  if (lo < 0 && !implied) require(s, ex_2(s->a, EX_GE, ex_index(s->a, x), ex_int(s->a, I32, 0)));
+  if (hi >= range && !implied) require(s, ex_2(s->a, EX_LT, ex_index(s->a, x), ex_int(s->a, I32, range)));
   s->is[index] = x;
 }
 
@@ -119,7 +133,7 @@ static void solve_index(Solver *s, IExpr *e, const Term *t, int j) {
   IExpr *rest = minus(a, e, ix_scale(a, ix_index(a, t->index), c)), *lhs = ix_index(a, j);
   IExpr *x = c > 0 ? minus(a, lhs, rest) : minus(a, rest, lhs);
   IExpr *left = ix_narrow(a, ix_mod(a, x, k), &s->space);
-  if (left->n || left->c) require(s, &s->cond, ex_2(a, EX_EQ, ex_index(a, left), ex_int(a, I32, 0)));
+  if (left->n || left->c) require(s, ex_2(a, EX_EQ, ex_index(a, left), ex_int(a, I32, 0)));
   eliminate(s, t->index, ix_div(a, x, k));
 }
 
@@ -148,7 +162,7 @@ static void solve_dim(Solver *s, int d) {
     IExpr *e = resolve(s, s->read->ix[d]);
     const Term *index = best_index(s, e), *atom = best_atom(s, e);
     if (index && (!atom || s->space.idx[index->index].range >= atom_gain(s, atom))) return solve_index(s, e, index, j);
-    if (!atom) return require(s, &s->cond, ex_2(s->a, EX_EQ, ex_index(s->a, ix_index(s->a, j)), ex_index(s->a, e)));
+    if (!atom) return require(s, ex_2(s->a, EX_EQ, ex_index(s->a, ix_index(s->a, j)), ex_index(s->a, e)));
     split_atom(s, atom);
   }
 }
@@ -198,19 +212,6 @@ static Expr *tidy(Solver *s, const Space *sp, const Expr *x) {
       r->otherwise = dtype_is_int(x->dtype) ? ex_int(s->a, x->dtype, 0) : ex_lit(s->a, x->dtype, 0);
   }
   return r;
-}
-
-/* A product of reads is 0 where the cotangent's read is outside its dims; other expressions may be NaN there. */
-static bool is_product(const Expr *x) {
-  if (x->op == EX_READ) return !x->otherwise || (x->otherwise->op == EX_LITERAL && isfinite(x->otherwise->lit));
-  if (x->op == EX_LITERAL) return isfinite(x->lit);
-  if (x->op == EX_MUL) return is_product(x->arg[0]) && is_product(x->arg[1]);
-  return (x->op == EX_NEG || (x->op == EX_CAST && !dtype_is_int(x->arg[0]->dtype))) && is_product(x->arg[0]);
-}
-
-static Expr *guarded(Solver *s, Expr *c) {
-  if (s->in_cotangent && !is_product(c)) require(s, &s->cond, s->in_cotangent);
-  return s->cond ? ex_where(s->a, s->cond, c, ex_lit(s->a, c->dtype, 0)) : c;
 }
 
 /* The value that is, as it stands, the gradient: the body only renames the cotangent's indices. -1: none. */
@@ -292,7 +293,7 @@ static void contribute(Grad *g, Flow *f, const Expr *read, Expr *c) {
   Arena *a = g->m->arena;
   ValueId x = f->in.at[read->operand];
   Type type = grad_open(&g->m->values.at[x].type);
-  Solver s = {.g = g, .a = a, .f = f, .read = read, .type = &type, .space = f->space};
+  Solver s = {.g = g, .a = a, .f = f, .read = read, .c = c, .type = &type, .space = f->space};
   solve(&s);
   if (s.full) {
     Diag *e =
@@ -303,7 +304,8 @@ static void contribute(Grad *g, Flow *f, const Expr *read, Expr *c) {
   IExpr *to[MAX_INDEX] = {0}, *by[MAX_INDEX] = {0};
   Space sp = result_space(&s, to);
   for (int i = 0; i < s.space.n; i++) by[i] = s.is[i] ? ix_substitute(a, resolve(&s, s.is[i]), to, NULL) : to[i];
-  c = guarded(&s, ex_cast(a, type.dtype, c));
+  c = ex_cast(a, type.dtype, c);
+  if (s.cond) c = ex_where(a, s.cond, c, ex_lit(a, c->dtype, 0));
   Expr *body = ex_simplify(a, tidy(&s, &sp, ex_substitute(a, c, by, NULL)));
   ValueId same = same_value(&s, &sp, body);
   if (same < 0) {

@@ -66,7 +66,7 @@ static Expr *product_of_others(Grad *g, Flow *f, Expr *cot) {
 /* Also gather: a nest whose body is one read. */
 static void rule_nest(Grad *g, Op *op) {
   Flow f = flow_of(g, op);
-  Expr *cot = grad_read_out(g, &f.in, grad_total(g, op->out[0]));
+  Expr *cot = grad_read_through(g, &f.in, grad_total(g, op->out[0]));
   if (op->reduce == RED_NONE) f.value = grad_read_out(g, &f.in, op->out[0]);
   if (op->reduce == RED_MAX || op->reduce == RED_MIN) cot = first_extreme(g, &f, cot);
   if (op->reduce == RED_PROD) cot = product_of_others(g, &f, cot);

@@ -131,7 +131,7 @@ static void check_gradient(Oracle *o, const Op *op, void *grads) {
     off += (got.at[i].f - want.at[i].f) * (got.at[i].f - want.at[i].f);
     all += want.at[i].f * want.at[i].f;
   }
-  if (!(sqrt(off) <= 2e-8 * sqrt(all) + 1e-12))
+  if (!(sqrt(off) <= 1e-7 * sqrt(all) + 1e-12))
     unit_fail(__FILE__, __LINE__, "%s: gradient of %s is off by %.3g of %.3g", o->folder, op->name, sqrt(off), sqrt(all));
 }
 
