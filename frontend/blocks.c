@@ -278,6 +278,7 @@ void check_uncalled(Ctx *cx, Symbol *block) {
   lw->m = ir_module(lw->a);
   lw->m->mesh = was.m->mesh;
   lw->dry = true;
+  memset(&lw->pure, 0, sizeof lw->pure);
   memset(&lw->origin, 0, sizeof lw->origin);
   memset(&lw->operand, 0, sizeof lw->operand);
   memset(&lw->taken, 0, sizeof lw->taken);

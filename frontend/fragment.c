@@ -184,6 +184,7 @@ Frag frag_where(Stmt *st, Loc loc, Frag c, Frag x, Frag y) {
   DType d;
   FragKind kind = ok && frag_number(st, loc, &y) ? frag_meet(st, loc, &x, &y, &d) : FRAG_BAD;
   if (kind == FRAG_BAD) return frag_bad();
+  if (kind != FRAG_TYPED && !is_pure(st->lw, c.e)) kind = FRAG_TYPED, d = F32; /* the data decides: no constant any more */
   if (c.e->op == EX_LITERAL) { /* decided by sizes: the branch keeps being a constant */
     Frag taken = c.e->ilit ? x : y;
     return kind == FRAG_INT ? taken : frag_like(kind, frag_as(st, taken, d));

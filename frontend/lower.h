@@ -73,6 +73,7 @@ typedef struct {
   Scope *file; /* dims, defs, blocks and tensors of the file */
   Loc mesh_loc;
   VEC(LayoutRule) rules;
+  VEC(bool) pure;                            /* per value: made of only dims, indices and literals */
   VEC(Op *) origin;                          /* per value: the input that it is a copy of, or NULL */
   VEC(int) operand;                          /* per value: its operand number in the op being made, -1 outside of `nest` */
   VEC(const char *) taken, metrics, outputs; /* names of calls, of metrics, of outputs so far */
@@ -259,7 +260,8 @@ bool is_plain_read(const Expr *e);                 /* at distinct single indices
 bool is_cheap(const Expr *e);                      /* may be computed twice */
 Expr *once(Stmt *st, Expr *e, const char *suffix); /* cheap, for what is used more than once */
 Expr *read_value(Stmt *st, ValueId v, IndexSet s);
-int tensors_in(const Expr *e); /* distinct ones */
+int tensors_in(const Expr *e);          /* distinct ones */
+bool is_pure(Lower *lw, const Expr *e); /* reads only such values */
 void origin_set(Lower *lw, ValueId v, Op *input);
 Op *origin_of(Lower *lw, ValueId v);
 ValueId step_in(Ctx *cx, Frame *fr);

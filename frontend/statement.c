@@ -248,7 +248,8 @@ static TensorRef scatter(Stmt *st, const AstItem *it) {
   bool ok = scatter_into(st, lhs, into);
   Frag f = lower_expr(st, it->value);
   if (!frag_number(st, it->value->loc, &f) || !ok || st->bad) return bad;
-  Expr *e = f.kind == FRAG_INT ? frag_as(st, f, I64) : frag_expr(st, f);
+  if (f.kind != FRAG_TYPED) f = frag_typed(frag_as(st, f, F32)); /* the data decides where it goes */
+  Expr *e = f.e;
   IndexSet left = ((IndexSet)1 << n) - 1;
   if (e->op != EX_LITERAL) e = plain_read(st, e, ex_set(st, e), "add");
   Op *op = scatter_op(st, left, live_set(st) & ~left, e, into);

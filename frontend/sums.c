@@ -114,11 +114,17 @@ static bool is_one_nest(Stmt *st, const Product *p) {
   return true;
 }
 
-/* sum(x + y) = sum(x) + sum(y) where x or y lacks an index, so that the sum over all of them need not be formed. */
+static bool has_full_factor(Stmt *st, const Expr *e, IndexSet all) {
+  if (e->op == EX_NEG) return has_full_factor(st, e->arg[0], all);
+  if (e->op != EX_MUL) return ex_set(st, e) == all;
+  return has_full_factor(st, e->arg[0], all) || has_full_factor(st, e->arg[1], all);
+}
+
+/* sum(x + y) = sum(x) + sum(y) where x or y has no factor over all indices, so that none need be formed. */
 static bool is_sum_of_less(Stmt *st, const Product *p) {
   const Expr *e = p->f[0].e;
   if (p->n != 1 || (e->op != EX_ADD && e->op != EX_SUB)) return false;
-  return ex_set(st, e->arg[0]) != p->f[0].s || ex_set(st, e->arg[1]) != p->f[0].s;
+  return !has_full_factor(st, e->arg[0], p->f[0].s) || !has_full_factor(st, e->arg[1], p->f[0].s);
 }
 
 /* ---- products of several ------------------------------------------------------------------------------------------- */

@@ -60,6 +60,15 @@ static Type space_type(Stmt *st, DType d, const Space *s) {
   return type_for(st->lw, d, s->nout, dim, st->loc);
 }
 
+static bool pure_value(Lower *lw, ValueId v) { return v < lw->pure.n && lw->pure.at[v]; }
+
+static void set_pure(Lower *lw, const Op *op) {
+  while (lw->pure.n < lw->m->values.n) vec_push(lw->a, lw->pure, false);
+  bool pure = true;
+  for (int i = 0; i < op->nin; i++) pure &= pure_value(lw, op->in[i]);
+  lw->pure.at[op->out[0]] = pure;
+}
+
 static void set_into(Lower *lw, Op *op, int n, IExpr *const *into, IExpr *const *by) {
   op->into = NEW_ARRAY(lw->a, IExpr *, n);
   for (int i = 0; i < n; i++) add_index_operands(lw, op, into[i]);
@@ -82,6 +91,7 @@ static Op *make(Stmt *st, OpKind kind, IndexSet out, IndexSet red, Expr *body, I
     for (int i = 0; i < op->nin; i++) lw->operand.at[op->in[i]] = -1;
   }
   ir_out(lw->m, op, value_name(st, suffix), space_type(st, d, &op->space));
+  if (body) set_pure(lw, op);
   ir_append(lw->m, st->cx->fr->region, op);
   ir_sync_space(lw->m, op);
   spend(lw, st->loc);
@@ -159,6 +169,22 @@ int tensors_in(const Expr *e) {
   Seen s = {.n = 0};
   ex_reads(e, see, &s);
   return s.n;
+}
+
+typedef struct {
+  Lower *lw;
+  bool pure;
+} Purity;
+
+static void see_pure(void *cx, const Expr *read) {
+  Purity *p = cx;
+  p->pure &= pure_value(p->lw, read->operand);
+}
+
+bool is_pure(Lower *lw, const Expr *e) {
+  Purity p = {lw, true};
+  ex_reads(e, see_pure, &p);
+  return p.pure;
 }
 
 /* ---- where integers come from ---------------------------------------------------------------------------------------- */
