@@ -3,6 +3,7 @@
 #include "frontend/frontend.h"
 #include "unit.h"
 
+#include <glob.h>
 #include <stdlib.h>
 
 static Diags *file(Arena *a, const char *text, size_t len) {
@@ -198,4 +199,26 @@ UNIT(codes_are_unique_and_explained) {
   }
   CHECK(frontend_explain(a, "E0000") == NULL);
   arena_free(a);
+}
+
+/* Codes stand in the sources as "E0123"; a new one needs its row. */
+static void check_source(Arena *a, const char *path) {
+  size_t len;
+  const char *why = NULL, *text = read_whole_file(a, path, &len, &why);
+  for (const char *p = text ? text + 1 : NULL; p && (p = strpbrk(p, "EW")); p++) {
+    bool code = p[-1] == '"' && strspn(p + 1, "0123456789") == 4 && p[5] == '"' && strncmp(p, "E0000", 5);
+    if (code && !frontend_explain(a, arena_strndup(a, p, 5))) unit_fail(path, 1, "%.5s has no row in errors.def", p);
+  }
+}
+
+UNIT(every_code_that_is_used_is_explained) {
+  static const char *const folders[] = {"ir", "frontend", "partitioner", "codegen"};
+  for (int i = 0; i < 4; i++) {
+    Arena *a = arena_new();
+    glob_t g;
+    CHECK_EQ(glob(arena_printf(a, "%s/../%s/*.c", DTC_TESTS, folders[i]), 0, NULL, &g), 0);
+    for (size_t k = 0; k < g.gl_pathc; k++) check_source(a, g.gl_pathv[k]);
+    globfree(&g);
+    arena_free(a);
+  }
 }
