@@ -106,6 +106,17 @@ static void spread_region(Spread *s, const Region *r, bool forward) {
   }
 }
 
+/* Over an axis of one device nothing is split. */
+static void drop_single_parts(Type *t) {
+  for (int d = 0; d < t->rank; d++) {
+    Split *s = &t->dim[d].split;
+    int n = 0;
+    for (int i = 0; i < s->n; i++)
+      if (s->part[i].size > 1) s->part[n++] = s->part[i];
+    s->n = n;
+  }
+}
+
 /* ---- set-up ------------------------------------------------------------------------------------------ */
 
 static void count_op(void *cx, Region *r, Op *op, int64_t times) {
@@ -134,6 +145,7 @@ void part_propagate(Module *m, PassContext *cx) {
   Spread s = {.m = m, .scratch = arena_new()};
   s.wish = arena_alloc(s.scratch, size_mul(sizeof *s.wish, (size_t)m->values.n + 1));
   memset(s.wish, BY_PIN, sizeof *s.wish * (size_t)m->values.n);
+  for (int v = 0; v < m->values.n; v++) drop_single_parts(&m->values.at[v].type);
   int n = 0;
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, count_op, &n);
   s.factors = NEW_ARRAY(s.scratch, Factors *, n + 1);
