@@ -1,266 +1,18 @@
 /* print.c: a module as text, as ir/README.md describes it. Whatever is printed parses back to the same module;
    names and strings that the grammar would misread are quoted, reals have the fewest digits that are exact.
    Also prints broken ops (the verifier shows them), with `?` for what is missing. */
-#include "text.h"
-
-#include <math.h>
-#include <stdlib.h>
-
-typedef struct {
-  const Module *m;
-  Arena *a;
-  Str s;
-} Printer;
-
-#define put(p, ...) str_printf((p)->a, &(p)->s, __VA_ARGS__)
-#define puts_(p, text) str_put((p)->a, &(p)->s, (text))
-
-static bool in_table(int i, int n) { return i >= 0 && i < n; }
-#define WORD(table, i) (in_table((int)(i), COUNT(table)) ? (table)[i] : "?")
-
-/* ---- names, strings, numbers ------------------------------------------------------------------------ */
-
-/* Escapes what a string or a reason may not hold as it is. */
-static void print_escaped(Printer *p, const char *s, bool quotes) {
-  for (; *s; s++) {
-    unsigned char c = (unsigned char)*s;
-    char text[5] = {(char)c};
-    if (c == '\\' || (c == '"' && quotes))
-      text[0] = '\\', text[1] = (char)c;
-    else if (c < 32 || c == 127)
-      snprintf(text, sizeof text, "\\x%02x", c);
-    puts_(p, text);
-  }
-}
-
-static void print_quoted(Printer *p, const char *s) {
-  puts_(p, "\"");
-  print_escaped(p, s, true);
-  puts_(p, "\"");
-}
-
-static bool all_chars(const char *s, bool (*ok)(char)) {
-  for (; *s; s++)
-    if (!ok(*s)) return false;
-  return true;
-}
-
-/* An index, a dim, an axis; the name of a value may also begin with a digit, it stands behind a %. */
-static void print_name(Printer *p, const char *s) {
-  if (s && is_name_start(*s) && all_chars(s, is_name_char))
-    puts_(p, s);
-  else
-    print_quoted(p, s ? s : "");
-}
-
-static void print_value(Printer *p, ValueId v) {
-  puts_(p, "%");
-  const char *name = in_table(v, p->m->values.n) ? p->m->values.at[v].name : "?";
-  if (*name && all_chars(name, is_name_char))
-    puts_(p, name);
-  else
-    print_quoted(p, name);
-}
-
-static void print_values(Printer *p, const ValueId *v, int n) {
-  for (int i = 0; i < n; i++) {
-    if (i) puts_(p, ", ");
-    print_value(p, v[i]);
-  }
-}
-
-static void print_real(Printer *p, double v, bool single) {
-  static const int digits[] = {6, 7, 8, 9, 12, 15, 16, 17};
-  char text[40];
-  for (int i = 0; i < COUNT(digits); i++) {
-    snprintf(text, sizeof text, "%.*g", digits[i], v);
-    double back = strtod(text, NULL);
-    if (back == v || (single && (float)back == (float)v)) break;
-  }
-  puts_(p, isnan(v) ? "nan" : text);
-}
-
-static void print_literal(Printer *p, const Expr *x) {
-  if (x->dtype == BOOL) {
-    puts_(p, x->ilit ? "true" : "false");
-    return;
-  }
-  int start = p->s.n;
-  if (dtype_is_int(x->dtype))
-    put(p, "%lld", (long long)x->ilit);
-  else
-    print_real(p, x->lit, x->dtype == F32);
-  bool marked = dtype_is_int(x->dtype) || strpbrk(p->s.at + start, ".enf"); /* inf and nan have an n */
-  put(p, "%s%s", marked ? "" : ".0", WORD(LITERAL_SUFFIX, x->dtype));
-}
-
-/* ---- types -------------------------------------------------------------------------------------------- */
-
-static void print_part(Printer *p, AxisPart x) {
-  const Mesh *m = &p->m->mesh;
-  print_name(p, in_table(x.axis, m->naxes) ? m->axis[x.axis].name : "?");
-  bool whole = in_table(x.axis, m->naxes) && x.pre == 1 && x.size == m->axis[x.axis].size;
-  if (!whole) put(p, "(%lld:%lld)", (long long)x.pre, (long long)x.size);
-}
-
-static void print_parts(Printer *p, const AxisPart *part, int n) {
-  for (int i = 0; i < n; i++) {
-    if (i) puts_(p, ", ");
-    print_part(p, part[i]);
-  }
-}
-
-static void print_split(Printer *p, const Split *s) {
-  if (s->n > 1) puts_(p, "(");
-  print_parts(p, s->part, s->n);
-  if (s->n > 1) puts_(p, ")");
-}
-
-/* `B=8@data granule 2:4`; size and split of a dim or of an index. */
-static void print_extent(Printer *p, const char *name, int64_t size, const Split *s) {
-  if (name) {
-    print_name(p, name);
-    puts_(p, "=");
-  }
-  put(p, "%lld", (long long)size);
-  if (s->n == 0 && s->fixed) puts_(p, "@none");
-  if (s->n == 0) return;
-  puts_(p, "@");
-  print_split(p, s);
-  if (s->granule > 1) put(p, " granule %lld", (long long)s->granule);
-  if (p->m->stage >= STAGE_LOCAL) put(p, ":%lld", (long long)split_capacity(s, size));
-}
-
-static void print_type(Printer *p, const Type *t) {
-  puts_(p, in_table((int)t->dtype, NDTYPES) ? dtype_name(t->dtype) : "?");
-  for (int i = 0; i < t->rank; i++) {
-    puts_(p, i ? ", " : "[");
-    print_extent(p, t->dim[i].name, t->dim[i].size, &t->dim[i].split);
-  }
-  if (t->rank) puts_(p, "]");
-  if (t->pending.n == 0) return;
-  puts_(p, "{");
-  print_parts(p, t->pending.part, t->pending.n);
-  put(p, ": %s}", WORD(REDUCE_TEXT, t->pending.kind));
-}
-
-/* ---- index expressions and bodies ------------------------------------------------------------------------ */
-
-static void print_index(Printer *p, const Op *op, const IExpr *x);
-
-static void print_index_name(Printer *p, const Op *op, int i) {
-  if (in_table(i, op->space.n) && op->space.idx[i].name)
-    print_name(p, op->space.idx[i].name);
-  else
-    puts_(p, "?");
-}
-
-static void print_indices(Printer *p, const Op *op, IExpr *const *ix, int n) {
-  bool plain = true;
-  for (int i = 0; i < n; i++) plain &= ix_single(ix[i]) >= 0;
-  for (int i = 0; i < n; i++) {
-    if (i) puts_(p, plain ? "," : ", ");
-    print_index(p, op, ix[i]);
-  }
-}
-
-static ValueId operand(const Op *op, int i) { return in_table(i, op->nin) ? op->in[i] : -1; }
-
-static void print_read(Printer *p, const Op *op, int in, IExpr *const *ix, int n) {
-  print_value(p, operand(op, in));
-  if (n == 0) return;
-  puts_(p, "[");
-  print_indices(p, op, ix, n);
-  puts_(p, "]");
-}
-
-static void print_atom(Printer *p, const Op *op, const Term *t, bool scaled) {
-  if (t->kind == ATOM_INDEX) print_index_name(p, op, t->index);
-  if (t->kind == ATOM_VALUE) print_read(p, op, t->operand, t->at, t->nat);
-  if (t->kind != ATOM_DIV && t->kind != ATOM_MOD) return;
-  bool bare = t->sub->n == 1 && t->sub->c == 0 && t->sub->term[0].coef == 1 && !t->sub->term[0].sub;
-  if (scaled) puts_(p, "(");
-  if (!bare) puts_(p, "(");
-  print_index(p, op, t->sub);
-  if (!bare) puts_(p, ")");
-  put(p, " %s %lld", t->kind == ATOM_DIV ? "//" : "%", (long long)t->k);
-  if (scaled) puts_(p, ")");
-}
-
-/* `2*i + p - 1`; `7 - i` where the first term is negative and the constant is not. */
-static void print_index(Printer *p, const Op *op, const IExpr *x) {
-  bool constant_first = x->n == 0 || (x->c > 0 && x->term[0].coef < 0);
-  if (constant_first) put(p, "%lld", (long long)x->c);
-  for (int i = 0; i < x->n; i++) {
-    int64_t k = x->term[i].coef, size = k < 0 ? -k : k;
-    bool first = i == 0 && !constant_first;
-    puts_(p, first ? (k < 0 ? "-" : "") : k < 0 ? " - " : " + ");
-    if (size != 1) put(p, "%lld*", (long long)size);
-    print_atom(p, op, &x->term[i], size != 1 || (first && k < 0));
-  }
-  if (x->c && !constant_first) put(p, " %c %lld", x->c < 0 ? '-' : '+', (long long)(x->c < 0 ? -x->c : x->c));
-}
-
-static void print_expr(Printer *p, const Op *op, const Expr *x, int prec);
-
-static void print_call(Printer *p, const Op *op, const Expr *x) {
-  const ExText *t = &EX_TEXT[x->op];
-  put(p, "%s(", x->op == EX_CAST ? dtype_name(x->dtype) : t->name);
-  for (int i = 0; i < t->nargs; i++) {
-    if (i) puts_(p, ", ");
-    print_expr(p, op, x->arg[i], 0);
-  }
-  puts_(p, ")");
-}
-
-/* Comparisons (precedence 4) do not associate; the others associate to the left. */
-static void print_infix(Printer *p, const Op *op, const Expr *x, int prec) {
-  const ExText *t = &EX_TEXT[x->op];
-  if (t->prec < prec) puts_(p, "(");
-  print_expr(p, op, x->arg[0], t->prec == 4 ? 5 : t->prec);
-  put(p, " %s ", t->name);
-  print_expr(p, op, x->arg[1], t->prec + 1);
-  if (t->prec < prec) puts_(p, ")");
-}
-
-static void print_expr(Printer *p, const Op *op, const Expr *x, int prec) {
-  if (!x) {
-    puts_(p, "?");
-    return;
-  }
-  switch (x->op) {
-  case EX_LITERAL: print_literal(p, x); return;
-  case EX_DOT: puts_(p, "dot"); return;
-  case EX_INDEX:
-    puts_(p, "idx(");
-    print_index(p, op, x->ix[0]);
-    puts_(p, ")");
-    return;
-  case EX_READ:
-    if (x->otherwise) puts_(p, "(");
-    print_read(p, op, x->operand, x->ix, x->nix);
-    if (!x->otherwise) return;
-    puts_(p, " else ");
-    print_expr(p, op, x->otherwise, 0);
-    puts_(p, ")");
-    return;
-  default:
-    if (EX_TEXT[x->op].prec)
-      print_infix(p, op, x, prec);
-    else
-      print_call(p, op, x);
-  }
-}
+#include "print.h"
 
 /* ---- ops ---------------------------------------------------------------------------------------------------- */
 
 static void print_space(Printer *p, const Op *op, const char *word, int from, int to) {
-  put(p, "%s[", word);
+  puts_(p, word);
+  puts_(p, "[");
   for (int i = from; i < to; i++) {
     if (i > from) puts_(p, ", ");
-    print_index_name(p, op, i);
+    irw_index_name(p, op, i);
     puts_(p, ": ");
-    print_extent(p, op->space.idx[i].dim, op->space.idx[i].range, &op->space.idx[i].split);
+    irw_extent(p, op->space.idx[i].dim, op->space.idx[i].range, &op->space.idx[i].split);
   }
   puts_(p, "]");
 }
@@ -270,7 +22,7 @@ static void print_init(Printer *p, InitKind k, double a, double b) {
   int n = in_table((int)k, COUNT(INIT_NARGS)) ? INIT_NARGS[k] : 0;
   for (int i = 0; i < n; i++) {
     puts_(p, i ? ", " : "(");
-    print_real(p, i ? b : a, false);
+    irw_real(p, i ? b : a, false);
   }
   if (n) puts_(p, ")");
 }
@@ -278,17 +30,17 @@ static void print_init(Printer *p, InitKind k, double a, double b) {
 static void print_input(Printer *p, const Op *op) {
   if (op->name) {
     puts_(p, " ");
-    print_quoted(p, op->name);
+    irw_quoted(p, op->name);
   }
   bool table = op->source == SRC_TABLE;
   put(p, " %s(", table ? "table" : "next_token");
-  print_quoted(p, op->file ? op->file : "");
+  irw_quoted(p, op->file ? op->file : "");
   if (op->shuffle == table) puts_(p, table ? ", shuffle" : ", sequential");
   puts_(p, ")");
   if (!table || op->source_part) put(p, " part %d", op->source_part);
   if (op->limit == 0) return;
   puts_(p, " limit ");
-  print_extent(p, op->limit_dim, op->limit, &(Split){0});
+  irw_extent(p, op->limit_dim, op->limit, &(Split){0});
 }
 
 static void print_leaf(Printer *p, const Op *op) {
@@ -297,8 +49,8 @@ static void print_leaf(Printer *p, const Op *op) {
     return;
   }
   puts_(p, " ");
-  print_quoted(p, op->name ? op->name : "");
-  if (op->kind == OP_SETTING) puts_(p, " "), print_real(p, op->init_a, false);
+  irw_quoted(p, op->name ? op->name : "");
+  if (op->kind == OP_SETTING) puts_(p, " "), irw_real(p, op->init_a, false);
   if (op->kind == OP_PARAM) puts_(p, " "), print_init(p, op->init, op->init_a, op->init_b);
   if (op->frozen) puts_(p, " frozen");
   if (op->nstack) put(p, " stack %d", op->nstack);
@@ -306,11 +58,11 @@ static void print_leaf(Printer *p, const Op *op) {
 
 static void print_random(Printer *p, const Op *op) {
   put(p, " %s ", WORD(INIT_TEXT, op->init));
-  print_quoted(p, op->name ? op->name : "");
-  if (op->nin) puts_(p, " step "), print_value(p, op->in[0]);
+  irw_quoted(p, op->name ? op->name : "");
+  if (op->nin) puts_(p, " step "), irw_value(p, op->in[0]);
   if (op->nin <= 1) return;
   puts_(p, " at(");
-  print_values(p, op->in + 1, op->nin - 1);
+  irw_values(p, op->in + 1, op->nin - 1);
   puts_(p, ")");
 }
 
@@ -322,15 +74,15 @@ static void print_attention(Printer *p, const Op *op) {
   print_space(p, op, " dot", s->nout + op->nkey, s->n);
   for (int i = 0; i < op_reads(op); i++) {
     put(p, " %s ", READ_TEXT[i]);
-    print_expr(p, op, op->read[i], 0);
+    irw_expr(p, op, op->read[i], 0);
   }
   puts_(p, " score ");
-  print_expr(p, op, op->body, 0);
+  irw_expr(p, op, op->body, 0);
   if (op->nwrt == 0) return;
   puts_(p, " wrt(");
   for (int i = 0; i < op->nwrt; i++) {
     if (i) puts_(p, ", ");
-    print_value(p, operand(op, op->wrt[i]));
+    irw_value(p, operand(op, op->wrt[i]));
   }
   puts_(p, ")");
 }
@@ -338,7 +90,7 @@ static void print_attention(Printer *p, const Op *op) {
 static void print_scatter(Printer *p, const Op *op) {
   print_space(p, op, "", op->space.nout, op->space.n);
   puts_(p, " into [");
-  if (op->into) print_indices(p, op, op->into, op->space.nout);
+  if (op->into) irw_indices(p, op, op->into, op->space.nout);
   puts_(p, "]");
 }
 
@@ -354,7 +106,7 @@ static void print_computation(Printer *p, const Op *op) {
   case OP_SCATTER_ADD: print_scatter(p, op); break;
   case OP_SCAN:
     puts_(p, "[");
-    print_index_name(p, op, op->along);
+    irw_index_name(p, op, op->along);
     puts_(p, "]");
     break;
   case OP_RANDOM: print_random(p, op); return;
@@ -363,24 +115,24 @@ static void print_computation(Printer *p, const Op *op) {
   default: print_space(p, op, "", op->space.nout, op->space.n);
   }
   puts_(p, " ");
-  print_expr(p, op, op->body, 0);
+  irw_expr(p, op, op->body, 0);
 }
 
 static void print_effect(Printer *p, const Op *op) {
   puts_(p, " ");
   if (op->kind == OP_UPDATE) {
-    print_value(p, operand(op, 0));
+    irw_value(p, operand(op, 0));
     puts_(p, " = ");
-    print_value(p, operand(op, 1));
+    irw_value(p, operand(op, 1));
     return;
   }
   puts_(p, WORD(TAP_TEXT, op->tap));
   if (in_table((int)op->tap, COUNT(TAP_NAMED)) && TAP_NAMED[op->tap]) {
     puts_(p, " ");
-    print_quoted(p, op->name ? op->name : "");
+    irw_quoted(p, op->name ? op->name : "");
   }
   puts_(p, " ");
-  print_values(p, op->in, op->nin);
+  irw_values(p, op->in, op->nin);
 }
 
 /* ---- repeat ---------------------------------------------------------------------------------------------------- */
@@ -396,7 +148,7 @@ static Type argument_type(const Module *m, const Op *op, int i) {
 
 static const char *type_text(Printer *p, const Type *t) {
   Printer q = {p->m, p->a, {0}};
-  print_type(&q, t);
+  irw_type(&q, t);
   return q.s.at;
 }
 
@@ -407,12 +159,12 @@ static void print_arguments(Printer *p, const Op *op, const char *word, int from
   for (int i = from; i < from + n && i < op->nin; i++) {
     if (i > from) puts_(p, ", ");
     ValueId arg = 1 + i < b->args.n ? b->args.at[1 + i] : -1;
-    print_value(p, arg);
+    irw_value(p, arg);
     Type t = argument_type(p->m, op, i);
     const char *written = arg < 0 ? "?" : type_text(p, &p->m->values.at[arg].type);
     if (strcmp(type_text(p, &t), written)) put(p, ": %s", written);
     puts_(p, " = ");
-    print_value(p, op->in[i]);
+    irw_value(p, op->in[i]);
   }
   puts_(p, ")");
 }
@@ -420,9 +172,9 @@ static void print_arguments(Printer *p, const Op *op, const char *word, int from
 static void print_repeat_head(Printer *p, const Op *op) {
   const Region *b = op->body_region;
   puts_(p, op->reverse ? " reverse " : " ");
-  print_value(p, b->args.n ? b->args.at[0] : -1);
+  irw_value(p, b->args.n ? b->args.at[0] : -1);
   puts_(p, " < ");
-  print_extent(p, op->trip_dim, op->trip, &(Split){0});
+  irw_extent(p, op->trip_dim, op->trip, &(Split){0});
   print_arguments(p, op, "carry", 0, op->ncarried);
   print_arguments(p, op, "with", op->ncarried, op->ninvariant);
   print_arguments(p, op, "each", op->ncarried + op->ninvariant, op->nstacked);
@@ -438,7 +190,7 @@ static void print_yield(Printer *p, const Op *op, int indent) {
   for (int i = 0; i < 3; i++) {
     if (ends[i] >= ends[i + 1]) continue;
     put(p, " %s%s", words[i], i ? "(" : "");
-    print_values(p, b->yields.at + ends[i], ends[i + 1] - ends[i]);
+    irw_values(p, b->yields.at + ends[i], ends[i + 1] - ends[i]);
     if (i) puts_(p, ")");
   }
   puts_(p, "\n");
@@ -457,14 +209,14 @@ int text_result_indices(const Op *op, int result, int *index) {
 static void print_results(Printer *p, const Op *op) {
   for (int r = 0; r < op->nout; r++) {
     if (r) puts_(p, ", ");
-    print_value(p, op->out[r]);
+    irw_value(p, op->out[r]);
     int index[MAX_INDEX], n = text_result_indices(op, r, index);
     for (int i = 0; i < n; i++) {
       puts_(p, i ? "," : "[");
-      print_index_name(p, op, index[i]);
+      irw_index_name(p, op, index[i]);
     }
     puts_(p, n ? "]: " : ": ");
-    if (in_table(op->out[r], p->m->values.n)) print_type(p, &p->m->values.at[op->out[r]].type);
+    if (in_table(op->out[r], p->m->values.n)) irw_type(p, &p->m->values.at[op->out[r]].type);
   }
   if (op->nout) puts_(p, " = ");
 }
@@ -477,14 +229,14 @@ static void print_place(Printer *p, Loc loc, const char *why) {
     if (*file && all_chars(file, is_file_char))
       puts_(p, file);
     else
-      print_quoted(p, file);
-    put(p, ":%d", loc.line);
-    if (loc.col > 0) put(p, ":%d", loc.col);
+      irw_quoted(p, file);
+    puts_(p, ":"), irw_int(p, loc.line);
+    if (loc.col > 0) puts_(p, ":"), irw_int(p, loc.col);
     if (why) puts_(p, ", ");
   }
   if (!why) return;
   puts_(p, "because "); /* what follows, up to the line's end, is the reason */
-  print_escaped(p, why, false);
+  irw_escaped(p, why, false);
 }
 
 static void print_suffixes(Printer *p, const Op *op) {
@@ -506,7 +258,7 @@ static void print_op(Printer *p, const Op *op, int indent, bool with_body) {
     break;
   case CLS_LAYOUT:
     puts_(p, " ");
-    print_values(p, op->in, op->nin);
+    irw_values(p, op->in, op->nin);
     break;
   case CLS_EFFECT: print_effect(p, op); break;
   }
@@ -531,7 +283,7 @@ static void print_region(Printer *p, const Region *r, int indent) {
 
 static void print_setting(Printer *p, const char *name, double v, bool first) {
   put(p, "%s%s = ", first ? "" : ", ", name);
-  print_real(p, v, false);
+  irw_real(p, v, false);
 }
 
 static void print_optimizer(Printer *p, const Train *t) {
@@ -565,7 +317,7 @@ static void print_schedule(Printer *p, const Train *t) {
 
 static void print_train(Printer *p, const Train *t) {
   puts_(p, "train ");
-  print_value(p, t->loss);
+  irw_value(p, t->loss);
   puts_(p, " { ");
   print_optimizer(p, t);
   print_schedule(p, t);
@@ -577,7 +329,7 @@ static void print_train(Printer *p, const Train *t) {
     puts_(p, t->decay == DECAY_ALL ? "all" : "matrices");
   for (int i = 0; t->decay == DECAY_NAMES && i < t->decay_names.n; i++) {
     if (i) puts_(p, ", ");
-    print_quoted(p, t->decay_names.at[i]);
+    irw_quoted(p, t->decay_names.at[i]);
   }
   if (t->decay == DECAY_NAMES) puts_(p, ")");
   put(p, ", steps = %lld }", (long long)t->steps);
@@ -588,11 +340,11 @@ static void print_train(Printer *p, const Train *t) {
 static void print_mesh(Printer *p) {
   const Mesh *m = &p->m->mesh;
   puts_(p, "mesh ");
-  print_name(p, m->name);
+  irw_name(p, m->name);
   puts_(p, "(");
   for (int i = 0; i < m->naxes; i++) {
     if (i) puts_(p, ", ");
-    print_name(p, m->axis[i].name);
+    irw_name(p, m->axis[i].name);
     put(p, " = %lld", (long long)m->axis[i].size);
   }
   puts_(p, ")\n");
@@ -601,7 +353,7 @@ static void print_mesh(Printer *p) {
 static void print_buffer(Printer *p, ValueId v) {
   if (p->m->buffers[v].offset < 0) return;
   puts_(p, "  ");
-  print_value(p, v);
+  irw_value(p, v);
   put(p, ": %lld+%lld\n", (long long)p->m->buffers[v].offset, (long long)p->m->buffers[v].bytes);
 }
 
@@ -645,24 +397,24 @@ const char *ir_print_op(const Module *m, const Op *op, Arena *a) {
 
 const char *ir_print_type(const Module *m, const Type *t, Arena *a) {
   Printer p = {m, a, {0}};
-  print_type(&p, t);
+  irw_type(&p, t);
   return text_of(&p);
 }
 
 const char *ir_print_split(const Module *m, const Split *s, Arena *a) {
   Printer p = {m, a, {0}};
-  print_split(&p, s);
+  irw_split(&p, s);
   return text_of(&p);
 }
 
 const char *text_index(const Module *m, const Op *op, const IExpr *x, Arena *a) {
   Printer p = {m, a, {0}};
-  print_index(&p, op, x);
+  irw_index(&p, op, x);
   return text_of(&p);
 }
 
 const char *text_parts(const Module *m, const AxisPart *part, int n, Arena *a) {
   Printer p = {m, a, {0}};
-  print_parts(&p, part, n);
+  irw_parts(&p, part, n);
   return text_of(&p);
 }

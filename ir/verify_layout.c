@@ -23,17 +23,28 @@ typedef struct {
   int n;
 } Used;
 
-static bool use_parts(Check *c, const char *what, Used *used, const AxisPart *part, int n) {
+/* Whose parts they are: a value's, or those of an index of the op's space. Put into words only when needed. */
+typedef struct {
+  ValueId value; /* -1: */
+  int index;
+} Owner;
+
+static const char *show_owner(Check *c, Owner o) {
+  return o.value >= 0 ? show_value(c, o.value) : arena_printf(c->scratch, "index %s", c->op->space.idx[o.index].name);
+}
+
+static bool use_parts(Check *c, Owner o, Used *used, const AxisPart *part, int n) {
   const Mesh *m = &c->m->mesh;
-  LAW(c, n >= 0 && n <= MAX_PARTS, "%s is split over %d axes", what, n);
+  LAW(c, n >= 0 && n <= MAX_PARTS, "%s is split over %d axes", show_owner(c, o), n);
   for (int i = 0; i < n; i++) {
     AxisPart p = part[i];
-    LAW(c, p.axis >= 0 && p.axis < m->naxes, "%s uses axis number %d of a mesh of %d", what, p.axis, m->naxes);
-    int64_t size = m->axis[p.axis].size;
-    LAW(c, p.pre >= 1 && p.size >= 1 && size % (p.pre * p.size) == 0, "%s uses a part (%lld:%lld) of axis %s, which has %lld",
-        what, (long long)p.pre, (long long)p.size, m->axis[p.axis].name, (long long)size);
+    LAW(c, p.axis >= 0 && p.axis < m->naxes, "%s uses axis number %d of a mesh of %d", show_owner(c, o), p.axis, m->naxes);
+    const Axis *axis = &m->axis[p.axis];
+    LAW(c, p.pre >= 1 && p.size >= 1 && axis->size % (p.pre * p.size) == 0,
+        "%s uses a part (%lld:%lld) of axis %s, which has %lld", show_owner(c, o), (long long)p.pre, (long long)p.size,
+        axis->name, (long long)axis->size);
     for (int j = 0; j < used->n; j++)
-      LAW(c, !parts_overlap(p, used->part[j]), "%s uses axis %s twice", what, m->axis[p.axis].name);
+      LAW(c, !parts_overlap(p, used->part[j]), "%s uses axis %s twice", show_owner(c, o), axis->name);
     used->part[used->n++] = p;
   }
   return true;
@@ -41,16 +52,17 @@ static bool use_parts(Check *c, const char *what, Used *used, const AxisPart *pa
 
 bool check_type_layout(Check *c, ValueId v) {
   const Type *t = type_of(c, v);
-  const char *name = show_value(c, v);
-  Used used = {0};
+  Used used;
+  used.n = 0;
   for (int d = 0; d < t->rank; d++) {
-    if (!use_parts(c, name, &used, t->dim[d].split.part, t->dim[d].split.n)) return false;
-    LAW(c, t->dim[d].split.granule >= 0, "%s has a granule of %lld", name, (long long)t->dim[d].split.granule);
-    LAW(c, !t->dim[d].split.fixed || c->m->stage == STAGE_ANNOTATED, "dim %d of %s is still a wish of the user", d, name);
+    const Split *s = &t->dim[d].split;
+    if (!use_parts(c, (Owner){v, 0}, &used, s->part, s->n)) return false;
+    LAW(c, s->granule >= 0, "%s has a granule of %lld", show_value(c, v), (long long)s->granule);
+    LAW(c, !s->fixed || c->m->stage == STAGE_ANNOTATED, "dim %d of %s is still a wish of the user", d, show_value(c, v));
   }
-  if (!use_parts(c, name, &used, t->pending.part, t->pending.n)) return false;
-  LAW(c, complete(t) || (t->pending.kind > RED_NONE && t->pending.kind <= RED_PROD), "%s is pending, but over no reduction",
-      name);
+  if (!use_parts(c, (Owner){v, 0}, &used, t->pending.part, t->pending.n)) return false;
+  bool known = t->pending.kind > RED_NONE && t->pending.kind <= RED_PROD;
+  LAW(c, complete(t) || known, "%s is pending, but over no reduction", show_value(c, v));
   return true;
 }
 
@@ -282,11 +294,12 @@ static bool result_splits(Check *c, int r) {
 
 static bool space_layout(Check *c) {
   const Op *op = c->op;
-  Used used = {0};
-  for (int i = 0; i < op->space.n; i++)
-    if (!use_parts(c, arena_printf(c->scratch, "index %s", op->space.idx[i].name), &used, op->space.idx[i].split.part,
-                   op->space.idx[i].split.n))
-      return false;
+  Used used;
+  used.n = 0;
+  for (int i = 0; i < op->space.n; i++) {
+    const Split *x = &op->space.idx[i].split;
+    if (!use_parts(c, (Owner){-1, i}, &used, x->part, x->n)) return false;
+  }
   for (int r = 0; r < op->nout; r++)
     if (!result_splits(c, r)) return false;
   if (!whole_indices(c)) return false;
