@@ -10,7 +10,7 @@ static const char *init_name(InitKind k) {
 
 static void leaf(Emit *e, Str *out, const Op *op) {
   static const char *const kinds[] = {[OP_PARAM] = "DTRT_PARAM", [OP_STATE] = "DTRT_STATE", [OP_INPUT] = "DTRT_INPUT"};
-  const char *name = op->kind == OP_INPUT ? e->m->values.at[op->out[0]].name : op->name;
+  const char *name = op->name ? op->name : e->m->values.at[op->out[0]].name;
   OUT("{.kind = %s, .name = ", kinds[op->kind]);
   emit_string(e, out, name);
   OUT(", .layout = ");
