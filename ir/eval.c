@@ -243,13 +243,25 @@ static void run_space(EvalRun *r, const Op *op) {
 }
 
 static void run_effect(EvalRun *r, const Op *op) {
-  if (op->kind == OP_TAP) {
+  if (op->kind == OP_TAP)
     vec_push(r->arena, r->taps, ((TapValue){op, held_whole(r, op->in[0])}));
-  } else if (r->o.in_arena) {
-    copy_held(r, op->in[1], op->in[0]);
-    arena_store(r, op->in[0]);
-  } else {
-    vec_push(r->arena, r->updates, ((LeafUpdate){op->in[0], held_whole(r, op->in[1])}));
+  else if (r->o.in_arena)
+    vec_push(r->arena, r->updates, ((LeafUpdate){op, {0}}));
+  else
+    vec_push(r->arena, r->updates, ((LeafUpdate){op, held_whole(r, op->in[1])}));
+}
+
+/* After the program. In the arena one leaf after another, from where its next value lies. */
+static void update_leaves(EvalRun *r) {
+  for (int i = 0; i < r->updates.n; i++) {
+    const LeafUpdate *u = &r->updates.at[i];
+    if (!r->o.in_arena) {
+      deal(r, u->op->in[0], u->value.at);
+      continue;
+    }
+    arena_load(r, u->op->in[1]);
+    copy_held(r, u->op->in[1], u->op->in[0]);
+    arena_store(r, u->op->in[0]);
   }
 }
 
@@ -296,7 +308,7 @@ bool eval_step(EvalRun *r, const char **why) {
   r->ran = true;
   each_leaf(r, store_leaf);
   for (int s = 0; s < r->m->programs.n && !r->d.failed; s++) run_region(r, r->m->programs.at[s].body);
-  for (int i = 0; i < r->updates.n; i++) deal(r, r->updates.at[i].leaf, r->updates.at[i].value.at);
+  if (!r->d.failed) update_leaves(r);
   each_leaf(r, load_leaf);
   if (r->d.failed && why) *why = arena_printf(r->arena, "%s: %s", r->now ? eval_where(r, r->now) : "a leaf", r->d.why);
   return !r->d.failed;

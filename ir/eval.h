@@ -138,8 +138,8 @@ typedef struct {
 } TapValue;
 
 typedef struct {
-  ValueId leaf;
-  Tensor value;
+  const Op *op;
+  Tensor value; /* in_arena: still in its buffer */
 } LeafUpdate;
 
 struct EvalRun {

@@ -117,18 +117,28 @@ typedef struct {
   bool same; /* every read of `in` so far is x[i] at result index i */
 } InPlace;
 
-static void look(void *cx, const Expr *read) {
-  InPlace *p = cx;
-  if (p->op->in[read->operand] != p->in) return;
-  for (int k = 0; k < read->nix; k++) p->same = p->same && ix_single(read->ix[k]) == k;
-  p->same = p->same && read->nix == p->op->space.nout;
+static void look_at(InPlace *p, int operand, int n, IExpr *const *ix) {
+  bool same = p->op->in[operand] != p->in || n == p->op->space.nout;
+  for (int k = 0; k < n; k++) {
+    if (p->op->in[operand] == p->in) same = same && ix_single(ix[k]) == k;
+    for (int i = 0; i < ix[k]->n; i++) {
+      const Term *t = &ix[k]->term[i];
+      if (t->kind == ATOM_VALUE)
+        look_at(p, t->operand, t->nat, t->at);
+      else if (t->sub)
+        p->same = p->same && !ix_by_value(t->sub);
+    }
+  }
+  p->same = p->same && same;
 }
+
+static void look(void *cx, const Expr *read) { look_at(cx, read->operand, read->nix, read->ix); }
 
 /* May `out` lie on `in`? A map that reads it where it writes; a layout op between equal buffers. */
 static bool in_place(const EvalRun *r, const Op *op, ValueId in, ValueId out) {
   if (r->place[in] != r->place[out] || dtype_size(type_of(r, in)->dtype) != dtype_size(type_of(r, out)->dtype)) return false;
   if (op_class(op->kind) == CLS_LAYOUT) return true;
-  if (op->kind != OP_NEST || op->reduce) return false;
+  if ((op->kind != OP_NEST && op->kind != OP_GATHER) || op->reduce) return false;
   InPlace p = {op, in, true};
   ex_reads(op->body, look, &p);
   return p.same;
