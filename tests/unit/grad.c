@@ -213,12 +213,12 @@ static void check_random(int seed) {
   for (int i = 0; i < 6; i++) n[i] = 1 + draw(i < 4 ? 4 : 7);
   const char *x = arena_printf(a, "(%%x[%s, %s] else 0.5)", random_index(a, 2), random_index(a, 1));
   const char *y = draw(2) ? "1.0" : arena_printf(a, "(%%x[%s, %s] else %%w)", random_index(a, 1), random_index(a, 0));
-  check(arena_printf(
-      a,
-      "%%x: f32[%d, %d] = param \"x\" normal(1.0)\n%%w: f32 = param \"w\" normal(1.0)\n%%c: f32[%d, %d] = input \"c\" table(\"c\")\n"
-      "%%y[a,b]: f32[%d, %d] = nest %s[p: %d, q: %d] tanh(%s) * %s + 0.1 * f32(idx(p + 2*q + a))\n"
-      "%%loss: f32 = nest sum[a: %d, b: %d] %%y[a,b] * %%y[a,b] * %%c[a,b]",
-      n[4], n[5], n[0], n[1], n[0], n[1], reduce[draw(4)], n[2], n[3], x, y, n[0], n[1]));
+  check(arena_printf(a,
+                     "%%x: f32[%d, %d] = param \"x\" normal(1.0)\n%%w: f32 = param \"w\" normal(1.0)\n%%c: f32[%d, %d] = input "
+                     "\"c\" table(\"c\")\n"
+                     "%%y[a,b]: f32[%d, %d] = nest %s[p: %d, q: %d] tanh(%s) * %s + 0.1 * f32(idx(p + 2*q + a))\n"
+                     "%%loss: f32 = nest sum[a: %d, b: %d] %%y[a,b] * %%y[a,b] * %%c[a,b]",
+                     n[4], n[5], n[0], n[1], n[0], n[1], reduce[draw(4)], n[2], n[3], x, y, n[0], n[1]));
   arena_free(a);
 }
 
@@ -235,8 +235,9 @@ UNIT(gradient_of_extremes_and_products) {
   check_read("a", "A=6", "prod[j: J=5]", "where(idx(j) == idx(a), 0.0, where(idx(j) == idx(a + 1), 0.0, %x[a,j] * %w[j // 2]))");
 }
 
-static const char by_value[] = "%x: f32[V=5, D=3] = param \"x\" normal(1.0)\n%w: f32[N=6, D=3] = param \"w\" normal(1.0)\n"
-                               "%e: i32[N=6] = input \"e\" table(\"e\") limit V=5\n%k: i32[N=6] = input \"k\" table(\"k\") limit W=9\n";
+static const char by_value[] =
+    "%x: f32[V=5, D=3] = param \"x\" normal(1.0)\n%w: f32[N=6, D=3] = param \"w\" normal(1.0)\n"
+    "%e: i32[N=6] = input \"e\" table(\"e\") limit V=5\n%k: i32[N=6] = input \"k\" table(\"k\") limit W=9\n";
 
 static void check_by_value(const char *ops) {
   Arena *a = arena_new();

@@ -306,6 +306,7 @@ typedef struct {
 typedef struct {
   Diags *diags;
   bool keep_gathered;
+  VEC(DiagLabel) notes; /* what was not done, and why: for those who ask, not warnings */
 } PassContext;
 typedef void PassFn(Module *m, PassContext *cx);
 
