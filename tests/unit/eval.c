@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#include "runtime/dtrt_random.h"
+
 typedef struct {
   Arena *a;
   Module *m;
@@ -290,4 +292,21 @@ UNIT(what_is_drawn_depends_on_site_step_and_counter_only) {
   CHECK(w != random_word(random_site(1, "y", 3, 2, c), 9));
   CHECK(w != random_word(random_site(2, "x", 3, 2, c), 9));
   CHECK(w != random_word(random_site(1, "x", 3, 2, c), 10));
+}
+
+UNIT(the_runtime_draws_the_same_bits) {
+  int64_t c[] = {3, 0};
+  enum { N = 1000 };
+  float u[N], n[N];
+  dtrt_Random theirs = dtrt_random_site(77, "layer.drop", 12, 2, c);
+  RandomSite ours = random_site(77, "layer.drop", 12, 2, c);
+  int64_t first = ((int64_t)1 << 33) + 5; /* beyond 32 bits, not at a multiple of four */
+  dtrt_random_uniform(theirs, u, N, first);
+  dtrt_random_normal(theirs, n, N, first);
+  int same = 0;
+  for (int64_t i = 0; i < N; i++) {
+    float ou = random_uniform(ours, (uint64_t)(first + i)), on = random_normal(ours, (uint64_t)(first + i));
+    same += !memcmp(&ou, &u[i], 4) && !memcmp(&on, &n[i], 4);
+  }
+  CHECK_EQ(same, N);
 }
