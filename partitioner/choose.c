@@ -36,7 +36,7 @@ static double waits(const Plan *p) {
 }
 
 bool version_hidden(const ValueState *s) {
-  const Type *raw = &s->have.at[0].type;
+  const Type *raw = &s->have.at[0]->type;
   if (raw->pending.n > 0) return s->pinned || !s->keep;
   return s->pinned && !sharding_equal(raw, &s->home);
 }
@@ -71,7 +71,7 @@ static bool fits(const Type *t, const int *index, int nspace, const Choice *c, c
 int version_fit(const Reshard *r, const Op *op, int slot, const Choice *c, const Pending *sums) {
   const ValueState *s = &r->state[op->in[slot]];
   for (int i = version_hidden(s) ? 1 : 0; i < s->have.n; i++)
-    if (fits(&s->have.at[i].type, r->factors[op->order]->in[slot].index, op->space.n, c, sums)) return i;
+    if (fits(&s->have.at[i]->type, r->factors[op->order]->in[slot].index, op->space.n, c, sums)) return i;
   if (version_hidden(s) && s->have.n == 1 && fits(&s->home, r->factors[op->order]->in[slot].index, op->space.n, c, sums))
     return s->have.n; /* it will be, at no cost to this op: completing is due anyway */
   return -1;
@@ -87,8 +87,8 @@ double version_bytes(Reshard *r, ValueId v, const Type *need, int *source) {
   }
   for (int i = version_hidden(s) ? 1 : 0; i < s->have.n; i++) {
     double bytes = 0;
-    if (need->pending.n > s->have.at[i].type.pending.n) continue;
-    const Plan *p = plan_find(r->planner, &s->have.at[i].type, need, &bytes);
+    if (need->pending.n > s->have.at[i]->type.pending.n) continue;
+    const Plan *p = plan_find(r->planner, &s->have.at[i]->type, need, &bytes);
     bytes += waits(p);
     if (best < 0 || bytes < best) best = bytes, *source = i;
   }
@@ -152,7 +152,7 @@ static void find_candidates(Search *s) {
   for (int o = 0; o < s->op->nout; o++) add_type(s, s->f->out[o].index, &s->r->state[s->op->out[o]].home);
   for (int o = 0; o < s->op->nin; o++) {
     const ValueState *v = &s->r->state[s->op->in[o]];
-    for (int i = 0; i < v->have.n; i++) add_type(s, s->f->in[o].index, &v->have.at[i].type);
+    for (int i = 0; i < v->have.n; i++) add_type(s, s->f->in[o].index, &v->have.at[i]->type);
     add_type(s, s->f->in[o].index, &v->home);
   }
   for (int i = 0; i < s->f->n; i++) s->candidate[i][s->n[i]++] = (Split){0};
@@ -183,17 +183,21 @@ static Choice wanted(const Reshard *r, const Op *op) {
 
 void choose_wants(Reshard *r, const Op *op) {
   Choice c = wanted(r, op);
-  r->want[op->order] = NEW_ARRAY(r->scratch, Type, op->nin + 1);
-  for (int o = 0; o < op->nin; o++) r->want[op->order][o] = choice_need(r, op, o, &c, NULL);
+  r->want[op->order] = NEW_ARRAY(r->scratch, Type *, op->nin + 1);
+  for (int o = 0; o < op->nin; o++) {
+    if (r->state[op->in[o]].uses.n < 2) continue;
+    r->want[op->order][o] = NEW(r->scratch, Type);
+    *r->want[op->order][o] = choice_need(r, op, o, &c, NULL);
+  }
 }
 
 /* Consumers that want v in the same layout share the price of making it. */
 static int sharers(const Reshard *r, ValueId v, const Type *need) {
   const ValueState *s = &r->state[v];
   int n = 0;
-  for (int i = 0; i < s->uses.n; i++) {
-    const Type *want = r->want[s->uses.at[i].op->order];
-    n += want && sharding_equal(&want[s->uses.at[i].slot], need);
+  for (int i = 0; s->uses.n > 1 && i < s->uses.n; i++) {
+    Type **want = r->want[s->uses.at[i].op->order];
+    n += want && sharding_equal(want[s->uses.at[i].slot], need);
   }
   return n > 1 ? n : 1;
 }
@@ -240,7 +244,7 @@ static double share_of_sum(const Reshard *r, ValueId v, const Type *raw) {
   if (n > 64) return 1;
   for (int o = 0; o < n; o++) {
     ValueId w = r->operands[user->order].at[o];
-    bool known = w != v && r->state[w].have.n > 0 && pending_equal(&r->state[w].have.at[0].type.pending, &raw->pending);
+    bool known = w != v && r->state[w].have.n > 0 && pending_equal(&r->state[w].have.at[0]->type.pending, &raw->pending);
     pending[o] = w == v || (known ? r->state[w].keep : could_pend(r, w, &raw->pending));
     due |= known && r->state[w].keep;
     terms += pending[o];

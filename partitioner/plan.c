@@ -36,15 +36,13 @@ struct Planner {
   Arena *arena;
   const Mesh *mesh;
   Memo *memo;
-  Node *node;
-  int n;
+  VEC(Node) node; /* of the search in progress */
 };
 
 Planner *plan_new(Arena *a, const Mesh *m) {
   Planner *p = NEW(a, Planner);
   p->arena = a;
   p->mesh = m;
-  p->node = NEW_ARRAY(a, Node, MAX_NODES);
   return p;
 }
 
@@ -72,18 +70,18 @@ static bool type_valid(const Type *t) {
 }
 
 static void reach(Planner *p, int from, OpKind kind, const Type *to) {
-  const Node *f = &p->node[from];
+  const Node *f = &p->node.at[from];
   if (sharding_equal(&f->type, to)) return;
   double bytes = f->bytes + plan_step_bytes(p->mesh, kind, &f->type, to);
   int steps = f->steps + (kind != OP_SLICE);
-  for (int i = 0; i < p->n; i++) {
-    Node *have = &p->node[i];
+  for (int i = 0; i < p->node.n; i++) {
+    Node *have = &p->node.at[i];
     if (!sharding_equal(&have->type, to)) continue;
     if (bytes < have->bytes || (bytes == have->bytes && steps < have->steps))
       *have = (Node){*to, bytes, steps, from, kind, false};
     return;
   }
-  if (p->n < MAX_NODES) p->node[p->n++] = (Node){*to, bytes, steps, from, kind, false};
+  if (p->node.n < MAX_NODES) vec_push(p->arena, p->node, ((Node){*to, bytes, steps, from, kind, false}));
 }
 
 static bool pending_has(const Pending *p, AxisPart x) {
@@ -117,7 +115,7 @@ static void scatter_over(Planner *p, int at, const Type *ended, const Pending *o
     Split *s = &to.dim[d].split;
     if (s->n + n > MAX_PARTS) return;
     for (int i = 0; i < n; i++) s->part[s->n++] = part[orders[o][i]];
-    if (type_valid(&to) && box_inside(p->mesh, &to, &p->node[at].type)) reach(p, at, OP_REDUCE_SCATTER, &to);
+    if (type_valid(&to) && box_inside(p->mesh, &to, &p->node.at[at].type)) reach(p, at, OP_REDUCE_SCATTER, &to);
   }
 }
 
@@ -140,10 +138,10 @@ static bool deals_out(const Type *from, const Type *to) {
 
 /* Some of the sums end together. */
 static void end_some(Planner *p, int at, const Pending *over, unsigned which, const Type *target) {
-  Type ended = end_sums(&p->node[at].type, over, which), whole = *target;
+  Type ended = end_sums(&p->node.at[at].type, over, which), whole = *target;
   reach(p, at, OP_ALL_REDUCE, &ended);
   whole.pending = ended.pending;
-  if (type_valid(&whole) && deals_out(&p->node[at].type, &whole) && box_inside(p->mesh, &whole, &p->node[at].type))
+  if (type_valid(&whole) && deals_out(&p->node.at[at].type, &whole) && box_inside(p->mesh, &whole, &p->node.at[at].type))
     reach(p, at, OP_REDUCE_SCATTER, &whole);
   for (int d = 0; d < target->rank; d++) scatter_over(p, at, &ended, over, which, d);
 }
@@ -158,17 +156,17 @@ static Split allowed_prefix(const Type *t, int d, const Split *target) {
 }
 
 static void slice_all(Planner *p, int at, const Type *target) {
-  Type all = p->node[at].type;
+  Type all = p->node.at[at].type;
   for (int d = 0; d < target->rank; d++) {
     Type one = all;
     one.dim[d].split = allowed_prefix(&all, d, &target->dim[d].split);
-    if (type_valid(&one) && box_inside(p->mesh, &one, &p->node[at].type)) all = one;
+    if (type_valid(&one) && box_inside(p->mesh, &one, &p->node.at[at].type)) all = one;
   }
   reach(p, at, OP_SLICE, &all);
 }
 
 static void expand(Planner *p, int at, const Type *target) {
-  Type here = p->node[at].type; /* a copy: reach moves nodes */
+  Type here = p->node.at[at].type; /* a copy: reach moves nodes */
   Pending over = {0};
   for (int i = 0; i < here.pending.n; i++)
     if (!pending_has(&target->pending, here.pending.part[i]) && over.n < MAX_SUMS) over.part[over.n++] = here.pending.part[i];
@@ -182,10 +180,10 @@ static void expand(Planner *p, int at, const Type *target) {
 
 static int cheapest_open(const Planner *p) {
   int best = -1;
-  for (int i = 0; i < p->n; i++) {
-    const Node *n = &p->node[i];
-    if (n->done ||
-        !(best < 0 || n->bytes < p->node[best].bytes || (n->bytes == p->node[best].bytes && n->steps < p->node[best].steps)))
+  for (int i = 0; i < p->node.n; i++) {
+    const Node *n = &p->node.at[i];
+    if (n->done || !(best < 0 || n->bytes < p->node.at[best].bytes ||
+                     (n->bytes == p->node.at[best].bytes && n->steps < p->node.at[best].steps)))
       continue;
     best = i;
   }
@@ -193,19 +191,19 @@ static int cheapest_open(const Planner *p) {
 }
 
 static void search(Planner *p, const Type *from, const Type *to, Memo *out) {
-  p->n = 1;
-  p->node[0] = (Node){.type = *from, .before = -1};
+  p->node.n = 0;
+  vec_push(p->arena, p->node, ((Node){.type = *from, .before = -1}));
   int at;
-  while ((at = cheapest_open(p)) >= 0 && !sharding_equal(&p->node[at].type, to)) {
-    p->node[at].done = true;
+  while ((at = cheapest_open(p)) >= 0 && !sharding_equal(&p->node.at[at].type, to)) {
+    p->node.at[at].done = true;
     expand(p, at, to);
   }
   if (at < 0) internal_error("no way from one layout to another");
-  out->bytes = p->node[at].bytes;
+  out->bytes = p->node.at[at].bytes;
   int n = 0, path[MAX_NODES];
-  for (int i = at; i > 0; i = p->node[i].before) path[n++] = i;
+  for (int i = at; i > 0; i = p->node.at[i].before) path[n++] = i;
   while (n > 0) {
-    const Node *s = &p->node[path[--n]];
+    const Node *s = &p->node.at[path[--n]];
     vec_push(p->arena, out->plan, ((PlanStep){s->kind, s->type}));
   }
 }

@@ -34,10 +34,11 @@ static ValueId emit_reshard(Reshard *r, ValueId v, const Version *from, const Ty
 
 static ValueId add_version(Reshard *r, ValueId v, int source, const Type *need, const Op *user, int slot) {
   ValueState *s = &r->state[v];
-  Version n = {*need, v};
-  if (r->build) n.id = emit_reshard(r, v, &s->have.at[source], need, user, slot);
+  Version *n = NEW(r->scratch, Version);
+  *n = (Version){*need, v};
+  if (r->build) n->id = emit_reshard(r, v, s->have.at[source], need, user, slot);
   vec_push(r->scratch, s->have, n);
-  return n.id;
+  return n->id;
 }
 
 /* A value that only its completed form may be used of gets it now. */
@@ -50,7 +51,7 @@ static ValueId get_version(Reshard *r, ValueId v, const Type *need, const Op *us
   ValueState *s = &r->state[v];
   settle(r, v, user, slot);
   for (int i = version_hidden(s) ? 1 : 0; i < s->have.n; i++)
-    if (sharding_equal(&s->have.at[i].type, need)) return s->have.at[i].id;
+    if (sharding_equal(&s->have.at[i]->type, need)) return s->have.at[i]->id;
   int source = 0;
   version_bytes(r, v, need, &source);
   return add_version(r, v, source, need, user, slot);
@@ -58,21 +59,23 @@ static ValueId get_version(Reshard *r, ValueId v, const Type *need, const Op *us
 
 static void define(Reshard *r, ValueId v, const Type *raw) {
   ValueState *s = &r->state[v];
+  Version *first = s->have.cap ? s->have.at[0] : NEW(r->scratch, Version); /* again in each walk */
+  *first = (Version){*raw, v};
   s->have.n = 0;
   s->passed = 0;
-  vec_push(r->scratch, s->have, ((Version){*raw, v}));
+  vec_push(r->scratch, s->have, first);
   if (r->build) *type_of(r, v) = *raw;
 }
 
 static void complete(Reshard *r, ValueId v) {
-  if (r->state[v].have.at[0].type.pending.n == 0 || !r->state[v].keep) return;
+  if (r->state[v].have.at[0]->type.pending.n == 0 || !r->state[v].keep) return;
   r->state[v].keep = false;
   r->changed = true;
 }
 
 static bool is_pending(const Reshard *r, ValueId v) {
   const ValueState *s = &r->state[v];
-  return s->have.at[0].type.pending.n > 0 && s->keep && !s->pinned;
+  return s->have.at[0]->type.pending.n > 0 && s->keep && !s->pinned;
 }
 
 /* ---- ops with an index space ----------------------------------------------------------------------------- */
@@ -97,7 +100,7 @@ static bool may_pass(Reshard *r, const Op *op, bool *pending, Pending *sums) {
   for (int o = 0; o < op->nin; o++) {
     pending[o] = is_pending(r, op->in[o]);
     if (!pending[o]) continue;
-    const Pending *p = &r->state[op->in[o]].have.at[0].type.pending;
+    const Pending *p = &r->state[op->in[o]].have.at[0]->type.pending;
     if (n++ == 0) *sums = *p;
     alike &= pending_equal(p, sums) && p->kind == RED_SUM;
   }
@@ -119,7 +122,7 @@ static bool grows(const Reshard *r, const Op *op, const bool *pending, const Cho
   Type raw = choice_result(r, op, 0, c, sums);
   int64_t in = 0;
   for (int o = 0; o < op->nin; o++)
-    if (pending[o]) in += type_capacity(&r->state[op->in[o]].have.at[0].type);
+    if (pending[o]) in += type_capacity(&r->state[op->in[o]].have.at[0]->type);
   return type_capacity(&raw) > in;
 }
 
@@ -136,7 +139,7 @@ static void commit(Reshard *r, Op *op, const Choice *c, const bool *pending, con
     settle(r, v, op, o);
     int fit = version_fit(r, op, o, c, p);
     Type need = choice_need(r, op, o, c, p);
-    ValueId use = fit >= 0 ? r->state[v].have.at[fit].id : get_version(r, v, &need, op, o);
+    ValueId use = fit >= 0 ? r->state[v].have.at[fit]->id : get_version(r, v, &need, op, o);
     if (r->build) op->in[o] = use;
   }
   for (int o = 0; o < op->nout; o++) {
@@ -217,7 +220,7 @@ static void enter_repeat(Reshard *r, Op *op) {
   }
   for (int i = 0; i < op->nin; i++) {
     ValueId arg = body->args.at[1 + i];
-    Type need = r->state[arg].have.at[0].type;
+    Type need = r->state[arg].have.at[0]->type;
     if (i >= op->ncarried + op->ninvariant) {
       need = r->state[op->in[i]].home;
       for (int d = 1; d < need.rank; d++) need.dim[d].split = r->state[arg].home.dim[d - 1].split;
@@ -244,8 +247,8 @@ static Type yield_layout(Reshard *r, const Op *op, int i) {
   ValueId y = op->body_region->yields.at[i];
   if (i < op->ncarried) {
     ValueState *arg = &r->state[op->body_region->args.at[1 + i]];
-    Type t = arg->have.at[0].type;
-    if (t.pending.n > 0 && !(is_pending(r, y) && pending_equal(&r->state[y].have.at[0].type.pending, &t.pending))) {
+    Type t = arg->have.at[0]->type;
+    if (t.pending.n > 0 && !(is_pending(r, y) && pending_equal(&r->state[y].have.at[0]->type.pending, &t.pending))) {
       arg->sums = (Pending){0};
       arg->refused = true;
       r->changed = true;
@@ -253,7 +256,7 @@ static Type yield_layout(Reshard *r, const Op *op, int i) {
     if (arg->sums.n == 0) complete(r, y);
     return t;
   }
-  const Type *raw = &r->state[y].have.at[0].type, *home = &r->state[y].home;
+  const Type *raw = &r->state[y].have.at[0]->type, *home = &r->state[y].home;
   bool saved = i >= op->nout - op->nsaved;
   if (is_pending(r, y) && !saved) {
     Type t = stack_layout(raw, home);
@@ -301,7 +304,7 @@ static void walk_effect(Reshard *r, Op *op) {
   ValueId v = op->in[slot];
   complete(r, v);
   Type need = r->state[op->in[0]].home;
-  const Type *raw = &r->state[v].have.at[0].type;
+  const Type *raw = &r->state[v].have.at[0]->type;
   if (op->kind == OP_TAP && !r->state[v].pinned && raw->pending.n == 0) need = *raw; /* any complete layout will do */
   ValueId use = get_version(r, v, &need, op, slot);
   if (r->build) op->in[slot] = use;
@@ -338,7 +341,7 @@ static void complete_what_spreads(Reshard *r, int nvalues) {
   for (int v = 0; v < nvalues; v++) {
     ValueState *s = &r->state[v];
     if (s->have.n == 0 || !is_pending(r, v) || s->uses.n < 2) continue;
-    if (s->passed > type_capacity(&s->have.at[0].type)) complete(r, v);
+    if (s->passed > type_capacity(&s->have.at[0]->type)) complete(r, v);
   }
 }
 
@@ -352,16 +355,18 @@ static void count_op(void *cx, Region *reg, Op *op, int64_t times) {
 static void note_op(void *cx, Region *reg, Op *op, int64_t times) {
   (void)reg, (void)times;
   Reshard *r = cx;
-  if (op_class(op->kind) == CLS_SPACE) {
-    r->factors[op->order] = part_factors(r->m, op, r->scratch);
-    choose_wants(r, op);
-  }
+  if (op_class(op->kind) == CLS_SPACE) r->factors[op->order] = part_factors(r->m, op, r->scratch);
   ValueId *in = NEW_ARRAY(r->scratch, ValueId, op->nin + 1);
   for (int o = 0; o < op->nin; o++) in[o] = op->in[o];
   r->operands[op->order] = (Operands){op->nin, in};
   for (int o = 0; o < op->nin; o++) vec_push(r->scratch, r->state[op->in[o]].uses, ((Use){op, o}));
   for (int i = 0; op->body_region && i < op->body_region->yields.n; i++)
     vec_push(r->scratch, r->state[op->body_region->yields.at[i]].uses, ((Use){op, NO_SLOT}));
+}
+
+static void note_wants(void *cx, Region *reg, Op *op, int64_t times) {
+  (void)reg, (void)times;
+  if (op_class(op->kind) == CLS_SPACE) choose_wants(cx, op);
 }
 
 static void note_value(Reshard *r, ValueId v) {
@@ -385,9 +390,10 @@ void part_reshard(Module *m, PassContext *cx) {
   r.state = NEW_ARRAY(scratch, ValueState, nvalues + 1);
   r.factors = NEW_ARRAY(scratch, Factors *, n + 1);
   r.operands = NEW_ARRAY(scratch, Operands, n + 1);
-  r.want = NEW_ARRAY(scratch, Type *, n + 1);
+  r.want = NEW_ARRAY(scratch, Type **, n + 1);
   for (int v = 0; v < nvalues; v++) note_value(&r, v);
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, note_op, &r);
+  for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, note_wants, &r);
   do {
     r.changed = false;
     for (int i = 0; i < m->programs.n; i++) walk_region(&r, m->programs.at[i].body);

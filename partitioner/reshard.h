@@ -16,14 +16,14 @@ typedef struct {
 } Use;
 
 typedef struct {
-  Type home;         /* the layout from propagate, complete */
-  bool pinned;       /* the user, or a parameter's layout, asks for exactly that */
-  bool keep;         /* stays pending, if it is: no consumer has refused it yet */
-  bool loops;        /* a carried argument that may be pending: it starts as zeros */
-  bool refused;      /* and turned out not to go around pending */
-  Pending sums;      /* over what it then is */
-  int64_t passed;    /* elements of the results that it was passed on to */
-  VEC(Version) have; /* versions so far; the first as its op makes it */
+  Type home;           /* the layout from propagate, complete */
+  bool pinned;         /* the user, or a parameter's layout, asks for exactly that */
+  bool keep;           /* stays pending, if it is: no consumer has refused it yet */
+  bool loops;          /* a carried argument that may be pending: it starts as zeros */
+  bool refused;        /* and turned out not to go around pending */
+  Pending sums;        /* over what it then is */
+  int64_t passed;      /* elements of the results that it was passed on to */
+  VEC(Version *) have; /* versions so far; the first as its op makes it */
   VEC(Use) uses;
 } ValueState;
 
@@ -42,7 +42,7 @@ typedef struct {
   Planner *planner;
   ValueState *state;  /* per value of the module as it was */
   Factors **factors;  /* by op->order */
-  Type **want;        /* by op->order and slot: the operand's layout if the op is split as its result is laid out */
+  Type ***want;       /* by op->order and slot: the layout wanted of operands that have other consumers too */
   Operands *operands; /* by op->order: as they were before the program is edited */
   bool build;         /* the last walk: edits the module */
   bool changed;       /* a value had to be completed after all: walk again */
