@@ -206,12 +206,16 @@ static void update_in_place(Planner *p, const Op *update, const Steps *steps) {
 
 /* ---- time ---------------------------------------------------------------------------------------------------- */
 
-/* Last uses by step. A stacked yield of an argument is copied when an iteration begins, so it is no use at its end. */
+/* Last uses by step. The next value of a leaf is used when the program ends. A stacked yield of an argument is copied
+   when an iteration begins, so it is no use at its end. */
 static void last_uses(Planner *p, const Region *r, const Steps *steps) {
   for (int i = 0; i < steps->n; i++)
     for (int k = 0; k < steps->at[i].n; k++) {
       const Op *op = steps->at[i].op[k];
-      for (int j = 0; j < op->nin; j++) p->use[op->in[j]] = i;
+      for (int j = 0; j < op->nin; j++) {
+        int now = op->kind == OP_UPDATE ? INT_MAX : i;
+        if (p->use[op->in[j]] < now) p->use[op->in[j]] = now;
+      }
       for (int j = 0; j < op->nout; j++) p->made[op->out[j]] = i;
     }
   int ncarried = r->parent ? r->parent->ncarried : 0;

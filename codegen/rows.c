@@ -260,7 +260,7 @@ static void touches_own_element(void *cx, int operand, int n, IExpr *const *ix, 
   InPlace *c = cx;
   if (c->reader->op->in[operand] != c->x || !c->ok) return;
   const GroupPlan *g = c->g;
-  bool before = c->reader->segment < c->writer->segment || (c->reader->segment == c->writer->segment && c->reader <= c->writer);
+  bool before = c->reader <= c->writer && c->reader->segment <= c->writer->segment; // as the ops and as the loops run
   c->ok = before && n == c->rank && elementwise(g, c->reader, n, ix, c->rank - g->nrow, otherwise);
   for (int r = 0; r < g->nrow && c->ok; r++) {
     int i = ix_single(ix[r]);
