@@ -213,7 +213,8 @@ bool ir_verify(const Module *m, const char *pass, const char **why) {
   bool known = (int)m->stage >= 0 && m->stage <= STAGE_SCHEDULED;
   const char *op = c.op ? arena_printf(scratch, "  %s\n", ir_print_op(m, c.op, scratch)) : "";
   const char *stage = known ? STAGE_TEXT[m->stage] : "?";
-  char *text = arena_printf(m->arena, "pass %s broke a law of stage %s:\n%s%s", pass, stage, op, c.why);
+  const char *who = pass ? arena_printf(scratch, "pass %s broke a law of stage %s:\n", pass, stage) : "";
+  char *text = arena_printf(m->arena, "%s%s%s", who, op, c.why);
   arena_free(scratch);
   if (!why) internal_error("%s", text);
   *why = text;

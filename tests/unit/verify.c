@@ -170,6 +170,20 @@ UNIT(pending_sums_pass_only_what_is_linear) {
   sharded(PENDING "tap output \"p\" %p", "%p is pending: what leaves the program is complete");
 }
 
+/* q's rows t are split: dq is split alike, dk and dv have contributions of every rank's rows. */
+#define ATTENTION_GRAD(dq, dk, t)                                                                                                \
+  "%q: f32[T=8@a, K=4] = state \"q\"\n%k: f32[T=8, K=4] = state \"k\"\n%a: f32[T=8@a, E=4] = state \"a\"\n"                      \
+  "%l: f32[T=8@a] = state \"l\"\n%dq: f32[" dq "], %dk: f32[" dk "]{a: sum}, %dv: f32[T=8, E=4]{a: sum} = attention_grad "       \
+  "over[t: T=8" t ", e: E=4] keys[u: T=8] dot[k: K=4] q %q[t,k] k %k[u,k] v %k[u,e] a %a[t,e] lse %l[t] da %a[t,e] score dot"
+UNIT(gradients_of_attention_are_added_where_their_operand_is_read) {
+  sharded(ATTENTION_GRAD("T=8@a, K=4", "T=8, K=4", "@a"), NULL);
+  sharded(ATTENTION_GRAD("T=8, K=4", "T=8, K=4", "@a"), "index t is reduced and split over a: %dq must be a pending sum over it");
+  sharded(ATTENTION_GRAD("T=8@a, K=4", "T=8, K=4", ""),
+          "dim 0 of %dq is split over a, but no index that is split alike is added at");
+  sharded(ATTENTION_GRAD("T=8@a, K=4", "T=8@b, K=4", "@a"), "dim 0 of %dk is split over b");
+  sharded(ATTENTION_GRAD("T=8@a, K=4", "T=8, K=5", "@a"), "%dk is the gradient of %k, f32[T=8, K=4]");
+}
+
 UNIT(a_repeat_keeps_layouts) {
   sharded("%y: f32[B=8, D=4] = repeat %l < 3 carry(%c = %x) {\nyield %c }", "must be laid out alike");
   sharded("%y: f32[B=8@a, D=4] = repeat %l < 3 carry(%c: f32[B=8, D=4] = %x) {\nyield %c }",
@@ -272,6 +286,9 @@ UNIT(a_broken_law_is_shown_with_its_op) {
   m->programs.at[0].body->ops.at[1]->body->dtype = F64;
   const char *why = NULL;
   CHECK(!ir_verify(m, "propagate", &why));
+  const char *alone = NULL;
+  CHECK(!ir_verify(m, NULL, &alone));
+  CHECK_STR(alone, "  %y: f32 = nest %x\nthe body reads %x as f64, it is f32");
   CHECK_STR(why, "pass propagate broke a law of stage annotated:\n  %y: f32 = nest %x\nthe body reads %x as f64, it is f32");
   arena_free(a);
 }

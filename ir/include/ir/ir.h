@@ -381,7 +381,7 @@ Module *ir_parse(Arena *a, Diags *d, int file);        /* NULL after errors (cod
    complete? The law under which a pending sum may pass a nest. A body that reads none of them is not linear. */
 bool ex_linear_in(const Expr *body, const bool *pending);
 /* Checks the laws of m->stage and of those before it; on a violation prints the op and the law and exits 70
-   (`pass` names who broke it), or, with `why`, returns false and the text. */
+   (`pass` names who broke it; NULL: nobody in particular), or, with `why`, returns false and the text. */
 bool ir_verify(const Module *m, const char *pass, const char **why);
 
 /* ---- gradient and optimizer: grad.c, update.c; recognise.c -------------------------------------------------- */
