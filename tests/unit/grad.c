@@ -411,3 +411,30 @@ UNIT(unused_parameter_has_gradient_zero_and_a_warning) {
   CHECK_EQ(eval_tap(r, TAP_GRAD, "z").rank, -1);
   arena_free(a);
 }
+
+static void check_refused(const char *ops, const char *code) {
+  Arena *a = arena_new();
+  Module *m = parse(a, ops);
+  Diags *d = diags_new(a);
+  if (m) ir_gradient(m, &(PassContext){.diags = d});
+  CHECK_EQ(d->nerrors, 1);
+  if (d->nerrors) CHECK_STR(d->list.at[0]->code, code);
+  arena_free(a);
+}
+
+UNIT(gradients_with_too_many_dims_are_refused) {
+  check_refused("%x: f32[1, 1, 1, 1, 1, 1, 1, 2] = param \"x\" ones\n%l0: i64 = state \"step\"\n"
+                "%y: f32[1, 1, 1, 1, 1, 1, 1, 2] = repeat %l < L=2 carry(%h = %x) {\n"
+                "  %t[a,b,c,d,e,f,g,h]: f32[1, 1, 1, 1, 1, 1, 1, 2] = nest sin(%h[a,b,c,d,e,f,g,h])\n  yield %t\n}\n"
+                "%loss: f32 = nest sum[a: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, h: 2] %y[a,b,c,d,e,f,g,h]",
+                "E0593");
+  check_refused("%x: f32[2] = param \"x\" ones\n%e: i32[2] = input \"e\" table(\"e\") limit V=3\n"
+                "%y[v]: f32[V=3] = scatter_add[a: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, h: 1, i: 2] into [%e[i]] %x[i]\n"
+                "%loss: f32 = nest sum[v: V=3] %y[v]",
+                "E0592");
+  check_refused(
+      "%x: f32[9, 9, 9, 9, 9, 9, 9, 9] = param \"x\" ones\n"
+      "%y[a,b,c,d,e,f,g,h]: f32[2, 2, 2, 2, 2, 2, 2, 2] = nest sum[i: 3] %x[2*a + i, 2*b, 2*c, 2*d, 2*e, 2*f, 2*g, 2*h]\n"
+      "%loss: f32 = nest sum[a: 2, b: 2, c: 2, d: 2, e: 2, f: 2, g: 2, h: 2] %y[a,b,c,d,e,f,g,h]",
+      "E0591");
+}
