@@ -214,6 +214,14 @@ static bool save(Rt *rt, int64_t step) {
   return ok;
 }
 
+void rt_save_check(Rt *rt) {
+  NewFile f;
+  if (!rt->o.save) return;
+  if (!rt_new_begin(&f, rt->o.save, rt->shared->unfinished))
+    rt_fail(rt, EXIT_DATA, "cannot save %s: %s", rt->o.save, strerror(errno));
+  rt_new_abort(&f, rt->shared->unfinished);
+}
+
 bool rt_save(Rt *rt, int64_t step) {
   atomic_store_explicit(&rt->shared->rank[rt->rank].phase, AT_SAVING, memory_order_relaxed);
   rt_world_barrier(rt); /* all updates are done */

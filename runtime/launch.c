@@ -132,8 +132,8 @@ static void end_all(int n, const pid_t *pid) {
 }
 
 static const char *phase_name(int phase) {
-  static const char *const name[] = {"before the first step", "loading data", "forward", "backward", "update", "saving",
-                                     "after the last step"};
+  static const char *const name[] = {"between steps", "loading data",       "forward", "backward", "update",
+                                     "saving",        "after the last step"};
   return name[phase];
 }
 

@@ -10,7 +10,16 @@
 #include <math.h>
 #include <signal.h>
 
-static void at(Rt *rt, Phase phase) { atomic_store_explicit(&rt->shared->rank[rt->rank].phase, phase, memory_order_relaxed); }
+/* From now on this rank is in `phase`. */
+static void at(Rt *rt, Phase phase) {
+  RankState *state = &rt->shared->rank[rt->rank];
+  if (rt->o.profile) {
+    double now = rt_now();
+    rt->phase_seconds[atomic_load_explicit(&state->phase, memory_order_relaxed)] += now - rt->phase_began;
+    rt->phase_began = now;
+  }
+  atomic_store_explicit(&state->phase, phase, memory_order_relaxed);
+}
 
 /* ---- called by emitted code ---- */
 
@@ -149,6 +158,7 @@ static void run_step(Rt *rt, int64_t step) {
   if (rt->dumping) rt_grads_end(rt);
   rt->dumping = false;
   rt->record.ms = (rt_now() - t0) * 1e3;
+  at(rt, AT_START); /* between two steps */
   if (rt->rank == 0) rt_report_step(rt, step, &rt->record);
 }
 
@@ -166,10 +176,11 @@ static void setup(Rt *rt) {
                           .comm = rt};
   rt->record.metric = rt_alloc((size_t)p->ntaps, sizeof(double));
   if (rt->o.profile) rt_gemm_profile(true, NULL, NULL, NULL);
+  if (rt->rank == 0) rt_save_check(rt), rt_report_open(rt);
   rt_comm_init(rt);
   rt_leaves_fill(rt);
   rt_world_barrier(rt);
-  rt->began = rt_now();
+  rt->began = rt->phase_began = rt_now();
 }
 
 /* After an orderly stop: saves if that was asked for and says how to go on. */

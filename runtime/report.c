@@ -89,11 +89,13 @@ static void json_number(FILE *f, const char *key, bool there, double v) {
     fprintf(f, "\": null");
 }
 
+void rt_report_open(Rt *rt) {
+  if (!rt->o.log) return;
+  rt->logfile = fopen(rt->o.log, rt->o.resume ? "ae" : "we");
+  if (!rt->logfile) rt_fail(rt, EXIT_DATA, "cannot write the log %s: %s", rt->o.log, strerror(errno));
+}
+
 static void log_line(Rt *rt, int64_t step, const StepRecord *r) {
-  if (!rt->logfile) {
-    rt->logfile = fopen(rt->o.log, rt->o.resume ? "a" : "w");
-    if (!rt->logfile) rt_fail(rt, EXIT_DATA, "cannot write the log %s: %s", rt->o.log, strerror(errno));
-  }
   FILE *f = rt->logfile;
   fprintf(f, "{\"step\": %" PRId64, step + 1);
   json_number(f, "loss", r->has_loss, r->loss);
@@ -128,7 +130,7 @@ static void profile_collectives(const Rt *rt, int64_t steps) {
   for (int i = 0; i < rt->p->ncollectives; i++) {
     const Comm *m = &rt->comm[i];
     const dtrt_Collective *c = &rt->p->collective[i];
-    if (!m->calls) continue;
+    if (!m->calls || m->nmembers == 1) continue;
     fprintf(stderr, "    %-14s %-8s %4.1f calls  wait %8.3f ms  move %8.3f ms  %10.1f KiB  %s:%d\n", c->kind, c->axes,
             (double)m->calls / (double)steps, (double)m->ns_wait * 1e-6 / (double)steps,
             (double)m->ns_move * 1e-6 / (double)steps, (double)m->received * (double)m->calls / (double)steps / 1024, c->file,
@@ -136,11 +138,12 @@ static void profile_collectives(const Rt *rt, int64_t steps) {
   }
 }
 
-/* Ranks one after the other, so that their lines do not mix. */
+/* Ranks one after the other, so that their lines do not mix; the collectives in detail as rank 0 sees them. */
 void rt_report_profile(Rt *rt, int64_t steps, double seconds) {
   if (steps <= 0) return;
   uint64_t calls, ns = 0;
   double products, flop, received = 0, per = 1e3 / (double)steps;
+  const double *phase = rt->phase_seconds;
   rt_gemm_profile(false, &calls, &products, &flop);
   for (int i = 0; i < rt->p->ncollectives; i++) {
     ns += rt->comm[i].ns_wait + rt->comm[i].ns_move;
@@ -150,12 +153,14 @@ void rt_report_profile(Rt *rt, int64_t steps, double seconds) {
   for (int r = 0; r < rt->p->nranks; r++) {
     rt_world_barrier(rt);
     if (r != rt->rank) continue;
-    fprintf(stderr, "rank %d, ms per step: total %.3f, products %.3f (%.1f GFLOP/s, %.0f calls), communication %.3f, rest %.3f\n",
-            r, seconds * per, products * per, flop / products * 1e-9, (double)calls / (double)steps, communication * per,
-            (seconds - products - communication) * per);
+    fprintf(stderr, "rank %d, ms per step: total %.3f = loading %.3f, forward %.3f, backward %.3f, update %.3f, other %.3f\n", r,
+            seconds * per, phase[AT_LOADING] * per, phase[AT_FORWARD] * per, phase[AT_BACKWARD] * per, phase[AT_UPDATE] * per,
+            (seconds - phase[AT_LOADING] - phase[AT_FORWARD] - phase[AT_BACKWARD] - phase[AT_UPDATE]) * per);
+    fprintf(stderr, "  in these: products %.3f (%.1f GFLOP/s, %.0f calls), communication %.3f\n", products * per,
+            products > 0 ? flop / products * 1e-9 : 0, (double)calls / (double)steps, communication * per);
     fprintf(stderr, "  received %.1f bytes per step; planned for the busiest rank %" PRIu64 "\n", received / (double)steps,
             rt->p->plan_bytes);
-    profile_collectives(rt, steps);
+    if (r == 0) profile_collectives(rt, steps);
     fflush(stderr);
   }
   rt_world_barrier(rt);

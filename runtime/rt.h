@@ -238,6 +238,8 @@ void rt_checkpoint_open(Rt *rt);
 /* Fills this rank's leaves: from the file, or drawn (init.c). */
 void rt_draw(Rt *rt, const dtrt_Leaf *l);
 void rt_leaves_fill(Rt *rt);
+/* Ends the run if --save could not write, before time is spent on training. */
+void rt_save_check(Rt *rt);
 /* All ranks call it; true if the file is there. Otherwise rank 0 has said why. */
 bool rt_save(Rt *rt, int64_t step);
 /* --dump-grads: whole gradients under the parameters' names. */
@@ -264,6 +266,7 @@ typedef struct {
 } StepRecord;
 
 void rt_report_start(const Rt *rt);
+void rt_report_open(Rt *rt); /* the log */
 void rt_report_step(Rt *rt, int64_t step, const StepRecord *r);
 void rt_report_end(Rt *rt, int64_t step);
 void rt_report_profile(Rt *rt, int64_t steps, double seconds);
@@ -297,7 +300,7 @@ struct dtrt_Comm {
   StepRecord record;
   FILE *logfile;
   bool terminal;
-  double began;
+  double began, phase_began, phase_seconds[AT_END + 1];
   dtrt_Context cx;
 };
 

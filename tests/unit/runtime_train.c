@@ -297,6 +297,6 @@ UNIT(a_full_disk_leaves_the_previous_file) {
   CHECK(same_file(save, before));
   CHECK_EQ(files_in_folder(), 3);
   FAILS(RUN(p, "--data-dir", run_folder(), "--steps", "3", "--save", "/no/such/folder/x"), 1,
-        "cannot save /no/such/folder/x after step 3: No such file");
+        "cannot save /no/such/folder/x: No such file");
   run_clean();
 }
