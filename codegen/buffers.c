@@ -242,6 +242,8 @@ static void walk(Planner *p, Region *r) {
     p->clock++;
   }
   for (int i = 0; i < r->yields.n; i++) touch(p, r->yields.at[i]);
+  for (int i = 0; i < r->ops.n; i++)
+    if (r->ops.at[i]->kind == OP_UPDATE) touch(p, r->ops.at[i]->in[1]);
 }
 
 /* ---- space --------------------------------------------------------------------------------------------------- */
