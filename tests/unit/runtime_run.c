@@ -1,5 +1,4 @@
 /* runtime_run.c: helpers of the runtime's tests, see runtime_run.h. */
-#define _GNU_SOURCE
 #include "runtime_run.h"
 
 #include <dirent.h>

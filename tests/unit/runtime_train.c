@@ -1,6 +1,5 @@
 /* runtime_train.c: whole runs of the toy program: the same numbers on every mesh, resuming, stopping, dying, full
    disks, files to and fro. */
-#define _GNU_SOURCE
 #include "runtime_toy.h"
 #include "unit.h"
 
@@ -120,6 +119,21 @@ UNIT(first_gradients_are_written_whole) {
   CHECK(n > sizeof g);
   memcpy(g, bytes + n - sizeof g, sizeof g);
   for (int e = 0; e < TOY_W; e++) CHECK(g[e] == (float)e + (float)logged(log, 0, "loss") / 1024);
+  run_clean();
+}
+
+/* An all-reduce of one f32 over three: each rank receives 2 (g-1)/g of 4 bytes. */
+UNIT(bytes_received_are_those_planned) {
+  toy_corpus(200);
+  dtrt_Program *p = toy_program(3, true);
+  p->plan_bytes = 5;
+  setenv("DTRT_PROFILE", "1", 1);
+  Ran r = RUN(p, "--data-dir", run_folder(), "--steps", "3");
+  unsetenv("DTRT_PROFILE");
+  CHECK_EQ(r.rc, 0);
+  CHECK(strstr(r.text, "rank 2, ms per step"));
+  CHECK(strstr(r.text, "received 5.3 bytes per step; planned for the busiest rank 5"));
+  CHECK(strstr(r.text, "all_reduce     data      1.0 calls"));
   run_clean();
 }
 
