@@ -187,6 +187,7 @@ static void setup(Rt *rt) {
 static int interrupted(Rt *rt, int64_t step) {
   bool saved = rt->o.save && rt_save(rt, step);
   if (rt->rank == 0) {
+    if (rt->terminal) putchar('\n'); /* below the bar */
     fflush(stdout);
     if (saved)
       fprintf(stderr, "%s: interrupted after step %lld of %lld and saved; go on with: %s --resume %s\n", rt->o.argv0,
