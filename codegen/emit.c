@@ -2,7 +2,39 @@
    forward, backward and update with a call per step, and the tables that the runtime reads. */
 #include "emit.h"
 
-/* Lines are indented by the braces before them; comments and strings do not count. */
+enum { COLUMNS = 130 };
+
+/* Where to break a line of n characters so that at most `room` stay: behind a comma, else before an operator, never
+   inside quotes; n if it is short or has no such place. */
+static size_t break_at(const char *line, size_t n, size_t room) {
+  if (n <= room) return n;
+  size_t comma = 0, blank = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < room && i + 1 < n; i++) {
+    if (line[i] == '\\' && quoted)
+      i++;
+    else if (line[i] == '"')
+      quoted = !quoted;
+    else if (!quoted && line[i] == '/' && line[i + 1] == '/')
+      break;
+    else if (!quoted && line[i] == ' ' && i > 0)
+      blank = i, comma = line[i - 1] == ',' ? i : comma;
+  }
+  return comma > room / 3 ? comma + 1 : blank > room / 3 ? blank + 1 : n;
+}
+
+static void put_line(Arena *a, Str *out, int indent, const char *line, size_t n) {
+  for (bool first = true; n > 0; first = false) {
+    int margin = first ? indent : indent + 4;
+    size_t take = break_at(line, n, COLUMNS - (size_t)margin), shown = take;
+    while (shown > 0 && line[shown - 1] == ' ') shown--;
+    str_printf(a, out, "%*s%.*s\n", margin, "", (int)shown, line);
+    line += take, n -= take;
+  }
+}
+
+/* Lines are indented by the braces before them and broken where they are too long; comments and strings do not
+   count as braces. */
 static const char *indented(Arena *a, const char *text) {
   Str out = {0};
   int depth = 0;
@@ -24,8 +56,10 @@ static const char *indented(Arena *a, const char *text) {
         change--;
       lowest = change < lowest ? change : lowest;
     }
-    if (n) str_printf(a, &out, "%*s%.*s", 2 * (depth + lowest), "", (int)n, line);
-    str_put(a, &out, "\n");
+    if (n)
+      put_line(a, &out, 2 * (depth + lowest), line, n);
+    else
+      str_put(a, &out, "\n");
     depth += change;
     line += n + (end != NULL);
   }

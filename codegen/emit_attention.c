@@ -109,13 +109,14 @@ static void bound(Bounds *w, const IExpr *e) {
     if (e->term[i].index == a->query) ct = e->term[i].coef;
   }
   if (cu != 1 && cu != -1) return;
-  // the rest at whichever end of the block makes it largest
+  // the rest at whichever end of the block makes it largest; its last query is first + count - 1
+  int64_t end = ct > 0 ? ct : 0;
   IExpr *rest = ix_add(arena, e, ix_scale(arena, ix_index(arena, a->key), -cu));
   Scope s = w->b->scope;
-  s.var[a->query].name = ct > 0 ? arena_printf(arena, "%s + %s - 1", w->b->first, w->b->count) : w->b->first;
-  const char *x = emit_index(&s, rest);
+  s.var[a->query].name = ct > 0 ? arena_printf(arena, "%s + %s", w->b->first, w->b->count) : w->b->first;
+  const char *x = emit_index(&s, ix_add(arena, rest, ix_const(arena, (cu < 0) - end)));
   if (cu < 0)
-    w->hi = arena_printf(arena, "dtrt_imin(%s, %s + 1)", w->hi, x);
+    w->hi = arena_printf(arena, "dtrt_imin(%s, %s)", w->hi, x);
   else
     w->lo = arena_printf(arena, "dtrt_imax(%s, -(%s))", w->lo, x);
 }

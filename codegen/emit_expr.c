@@ -243,14 +243,13 @@ const char *emit_literal(Emit *e, DType d, double v, int64_t i) {
   const char *suffix = d == F64 ? "" : "f";
   if (isnan(v)) return d == F64 ? "(double)NAN" : "NAN";
   if (isinf(v)) return arena_printf(e->a, "%s%s", v < 0 ? "-" : "", d == F64 ? "(double)INFINITY" : "INFINITY");
-  const char *text = arena_printf(e->a, d == F64 ? "%.17g" : "%.9g", v);
-  // the shortest decimal that reads back as the same number
-  for (int digits = 1; digits < (d == F64 ? 17 : 9); digits++) {
-    const char *shorter = arena_printf(e->a, "%.*g", digits, v);
-    if (d == F64 ? strtod(shorter, NULL) == v : strtof(shorter, NULL) == (float)v) {
-      text = shorter;
-      break;
-    }
+  // the shortest decimal that reads back as the same number; no exponent where none is needed
+  bool plain = v == 0 || (fabs(v) >= 1e-5 && fabs(v) < 1e9);
+  const char *text = NULL;
+  for (int digits = 1, last = d == F64 ? 17 : 9; digits <= last; digits++) {
+    text = arena_printf(e->a, "%.*g", digits, v);
+    bool exact = d == F64 ? strtod(text, NULL) == v : strtof(text, NULL) == (float)v;
+    if (exact && !(plain && strchr(text, 'e'))) break;
   }
   return arena_printf(e->a, "%s%s%s", text, strpbrk(text, ".e") ? "" : ".0", suffix);
 }

@@ -228,36 +228,36 @@ static bool sums_to_scalar(const Rows *r, const Member *x) {
   return x->kind == MEMBER_REDUCE || (x->kind == MEMBER_COLUMN && is_scalar_result(r, x));
 }
 
-/* Declares the accumulator of each reduction; `first`/`partial`: see print_loops. */
-static void declare(Rows *r, const Member *x, Str *to, const char *suffix, bool wide, const char **acc) {
+/* Declares the accumulator of a reduction. One whose type is that of the result is the result. */
+static void declare(Rows *r, const Member *x, Str *to, bool wide, const char **acc) {
   Emit *e = r->e;
-  const char *wish = arena_printf(e->a, "%s%s", e->m->values.at[x->op->out[0]].name, suffix);
-  *acc = emit_name(e, &r->k->local, wish);
   bool bits = ordered_bits(x->op);
+  const char *wish = e->m->values.at[x->op->out[0]].name;
+  if (bits || wide) wish = arena_printf(e->a, bits ? "%s_bits" : "%s_sum", wish);
+  *acc = emit_name(e, &r->k->local, wish);
   const char *type = bits ? "int32_t" : wide ? "double" : emit_ctype(x->op->body->dtype);
-  str_printf(e->a, to, "%s %s = %s;\n", type, *acc, wide && x->op->reduce == RED_SUM ? "0.0" : identity(r, x->op, bits));
+  str_printf(e->a, to, "%s %s = %s;\n", type, *acc, wide ? "0.0" : identity(r, x->op, bits));
 }
 
 static bool wide_sum(const Member *x) { return x->op->reduce == RED_SUM && x->op->body->dtype == F32; }
 
 /* A reduction is complete: its scalar, and its place in memory. */
-static void finish(Rows *r, const Member *x) {
+static void finish(Rows *r, const Member *x, bool wide) {
   Emit *e = r->e;
   int p = (int)(x - r->g.member);
   const char *value = r->acc[p];
   if (ordered_bits(x->op)) value = arena_printf(e->a, "dtrt_unorder(%s)", value);
   if (x->kind == MEMBER_COLUMN) {
-    str_put(e->a, r->out, combine(r, x->op, r->total[p], value, false));
+    if (strcmp(value, r->total[p])) str_put(e->a, r->out, combine(r, x->op, r->total[p], value, false));
     return;
   }
   if (is_scalar_result(r, x)) {
-    const char *name = value;
-    if (value != r->acc[p] || wide_sum(x)) {
-      name = emit_name(e, &r->k->local, e->m->values.at[x->op->out[0]].name);
-      str_printf(e->a, r->out, "const %s %s = %s%s;\n", emit_ctype(result_type(r, x)->dtype), name,
-                 value == r->acc[p] ? "(float)" : "", value);
+    if (value != r->acc[p] || wide) {
+      const char *name = emit_name(e, &r->k->local, e->m->values.at[x->op->out[0]].name);
+      str_printf(e->a, r->out, "const %s %s = %s%s;\n", emit_ctype(result_type(r, x)->dtype), name, wide ? "(float)" : "", value);
+      value = name;
     }
-    r->scalar[p] = value = name;
+    r->scalar[p] = value;
   }
   Scope s = scope_of(r, x, r->out);
   const char *to = target(r, x, &s);
@@ -322,7 +322,11 @@ static void plain_segment(Rows *r, const Segment *seg) {
   Str body = {0}, before = {0};
   EACH_SUM(r, x) {
     int p = (int)(x - r->g.member);
-    declare(r, x, &before, "_sum", wide && wide_sum(x), &r->acc[p]);
+    // a column sum of one term a row goes straight to its total
+    if (x->kind == MEMBER_COLUMN && r->depth == 0 && !ordered_bits(x->op))
+      r->acc[p] = r->total[p];
+    else
+      declare(r, x, &before, wide && wide_sum(x), &r->acc[p]);
   }
   const char **acc = NEW_ARRAY(e->a, const char *, r->g.nmember);
   for (int i = 0; i < r->g.nmember; i++) {
@@ -352,7 +356,7 @@ static void plain_segment(Rows *r, const Segment *seg) {
   else
     innermost_loop(r, seg, seg->n - 1, &body, r->depth > 1);
   for (; opened > 0; opened--) str_put(e->a, r->out, "}\n");
-  EACH_SUM(r, x) finish(r, x);
+  EACH_SUM(r, x) finish(r, x, wide && wide_sum(x));
   for (int i = 0; i < r->g.nmember; i++)
     if (r->g.member[i].segment == r->segment && !is_scalar_result(r, &r->g.member[i])) r->scalar[i] = NULL;
 }
@@ -368,7 +372,7 @@ static void kept_loops(Rows *r, const Segment *seg) {
   }
   EACH_SUM(r, x) {
     int p = (int)(x - r->g.member);
-    declare(r, x, r->out, "_sum", false, &r->acc[p]);
+    declare(r, x, r->out, false, &r->acc[p]);
     accumulate_statement(r, x, &body);
   }
   for (int at = 0; at <= seg->nkeep; at++) put(r, &r->pre[at]);
@@ -380,7 +384,7 @@ static void kept_loops(Rows *r, const Segment *seg) {
   }
   put(r, &body);
   for (int at = seg->nkeep; at < seg->n; at++) str_put(e->a, r->out, "}\n");
-  EACH_SUM(r, x) finish(r, x);
+  EACH_SUM(r, x) finish(r, x, false);
   for (int at = 0; at < seg->nkeep; at++) str_put(e->a, r->out, "}\n");
 }
 
@@ -438,7 +442,7 @@ static void begin_columns(Rows *r) {
       const char *name = emit_name(e, &r->k->local, e->m->values.at[x->op->out[0]].name);
       r->total[p] = name;
       str_printf(e->a, r->out, "%s %s = %s;\n", wide_sum(x) ? "double" : emit_ctype(x->op->body->dtype), name,
-                 identity(r, x->op, false));
+                 wide_sum(x) ? "0.0" : identity(r, x->op, false));
     } else {
       const char *i = emit_name(e, &r->k->local, "i"), *to = emit_pointer(r->k, x->op->out[0], true);
       str_printf(e->a, r->out, "for (int64_t %s = 0; %s < %s; %s++) %s[%s] = %s;\n", i, i, element_count(r, x), i, to, i,

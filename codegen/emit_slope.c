@@ -94,7 +94,8 @@ const char *attention_gradient_text(Scope *s, const Expr *slope, const char *g) 
   }
   if (ex_is_lit(slope, 0)) return "0.0f";
   if (ex_is_lit(slope, 1)) return g;
-  return arena_printf(e->a, "%s * (%s)", g, emit_expr(s, slope));
+  const char *x = emit_expr(s, slope);
+  return arena_printf(e->a, strpbrk(x, " ?") ? "%s * (%s)" : "%s * %s", g, x);
 }
 
 typedef struct {

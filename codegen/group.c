@@ -42,12 +42,16 @@ static bool related(const Grouping *g, const Item *item, const Op *op) {
   return false;
 }
 
+static bool only_scalars(const Item *item) {
+  for (int k = 0; k < item->op.n; k++)
+    if (item->op.at[k]->space.n > 0) return false;
+  return true;
+}
+
 static bool fits(const Grouping *g, const Item *item, Op *op) {
   const Op *first = item->op.at[0];
   if (!item->open || item->op.n >= GROUP_LIMIT || first->phase != op->phase || !related(g, item, op)) return false;
-  if ((first->space.n == 0) != (op->space.n == 0) && g->m->values.at[op->out[0]].type.rank == 0 && op->space.n == 0 &&
-      first->loc.line != op->loc.line)
-    return false; // scalars of their own line do not ride along with a big loop
+  if (only_scalars(item) != (op->space.n == 0) && first->loc.line != op->loc.line) return false; // they share no loop
   Op *all[GROUP_LIMIT + 1];
   memcpy(all, item->op.at, (size_t)item->op.n * sizeof *all);
   all[item->op.n] = op;
