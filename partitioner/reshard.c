@@ -87,6 +87,9 @@ static bool loop_accumulates(Reshard *r, const Op *op, const bool *pending, cons
   for (int o = 0; o < op->nin; o++) {
     ValueState *s = &r->state[op->in[o]];
     if (pending[o] || !s->loops || s->refused || s->pinned || s->sums.n > 0 || s->uses.n != 1) continue;
+    bool dealt_out = false; /* x is split over these axes: the sum ends in the loop, where it becomes smaller */
+    for (int i = 0; i < sums->n; i++) dealt_out |= type_uses(&s->home, sums->part[i]);
+    if (dealt_out) continue;
     s->sums = *sums;
     found = r->changed = true;
   }
