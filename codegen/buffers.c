@@ -56,7 +56,7 @@ static void touch(Planner *p, ValueId v) {
 static void put(Planner *p, ValueId v, int slot) {
   p->of[v] = slot;
   Slot *s = &p->slot.at[slot];
-  if (p->use[v] > s->last) s->last = p->use[v];
+  if (p->use[v] > s->last && p->m->values.at[v].region == s->region) s->last = p->use[v];
   if (p->clock > s->end) s->end = p->clock;
 }
 

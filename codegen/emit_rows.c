@@ -415,6 +415,13 @@ static void kept_in_memory(Rows *r, const Segment *seg) {
   for (int at = 0; at < seg->n; at++) str_put(e->a, r->out, "}\n");
 }
 
+/* The names of a segment's loops are free again behind it. */
+static void release_names(Rows *r, const Segment *seg) {
+  for (int j = 0; j < seg->n; j++)
+    for (int i = 0; i < r->k->local.n && r->loop[j].name; i++)
+      if (r->k->local.at[i] == r->loop[j].name) r->k->local.at[i] = "";
+}
+
 static void print_segment(Rows *r, int segment) {
   const Segment *seg = &r->g.segment[segment];
   r->segment = segment;
@@ -425,6 +432,7 @@ static void print_segment(Rows *r, int segment) {
     kept_in_memory(r, seg);
   else
     kept_loops(r, seg);
+  release_names(r, seg);
 }
 
 /* ---- columns --------------------------------------------------------------------------------------------------------- */
