@@ -15,9 +15,7 @@
 typedef struct {
   Module *m;
   Arena *a;
-  bool small, thorough;
-  int64_t exact;
-  uint64_t seed;
+  CheckOptions o;
   EvalRun *whole;
   Verdict *out;
 } Check;
@@ -47,12 +45,12 @@ static bool reads_back(Check *c) {
 }
 
 static EvalRun *run(Check *c, bool ranks, bool in_arena, const char **why) {
-  EvalOptions o = {.domain = c->small ? DOMAIN_INT : DOMAIN_MOD,
+  EvalOptions o = {.domain = c->o.small ? DOMAIN_INT : DOMAIN_MOD,
                    .ranks = ranks,
                    .in_arena = in_arena,
-                   .seed = c->seed,
-                   .exact = c->exact,
-                   .step = 3};
+                   .seed = c->o.seed,
+                   .exact = c->o.exact,
+                   .step = c->o.emitted ? 0 : 3};
   EvalRun *r = eval_new(c->m, c->a, o);
   return eval_step(r, why) ? r : NULL;
 }
@@ -108,31 +106,45 @@ static bool all_passes(Check *c, PassContext *cx) {
     const char *why = NULL;
     bool planned = c->m->stage < STAGE_SCHEDULED || c->m->buffers; /* between schedule and buffers there is nothing to check */
     if (planned && !ir_verify(c->m, p->name, &why)) return verdict(c, CHECK_UNLAWFUL, "after %s: %s", p->name, why);
-    if (p->run && c->thorough && !reads_back(c)) return false;
-    if (p->run + c->thorough >= 2 && !agrees(c, p->name, p->in_arena)) return false;
+    if (p->run && c->o.thorough && !reads_back(c)) return false;
+    if (p->run + c->o.thorough >= 2 && !agrees(c, p->name, p->in_arena)) return false;
   }
   return true;
 }
 
-void fuzz_check(Module *m, Arena *a, bool small, bool thorough, int64_t exact, uint64_t seed, Verdict *out) {
-  Check c = {.m = m, .a = a, .small = small, .thorough = thorough, .exact = exact, .seed = seed, .out = out};
+/* What emitted programs without a train block show: outputs. */
+static void taps_become_outputs(Module *m) {
+  const Region *g = m->programs.at[0].body;
+  for (int i = 0; i < g->ops.n; i++) {
+    Op *op = g->ops.at[i];
+    if (op->kind != OP_TAP || op->tap == TAP_OUTPUT) continue;
+    op->name = arena_printf(m->arena, "shown.%s", op->name ? op->name : "loss");
+    op->tap = TAP_OUTPUT;
+  }
+  m->train = (Train){0};
+}
+
+void fuzz_check(Module *m, Arena *a, CheckOptions o, Verdict *out) {
+  Check c = {.m = m, .a = a, .o = o, .out = out};
   PassContext cx = {.diags = diags_new(a)};
   *out = (Verdict){.result = CHECK_AGREES};
-  if (thorough && !reads_back(&c)) return;
+  if (o.thorough && !reads_back(&c)) return;
   if (m->train.present) ir_gradient(m, &cx);
-  if (m->train.present && thorough && !reads_back(&c)) return;
+  if (m->train.present && o.thorough && !reads_back(&c)) return;
+  if (o.emitted) taps_become_outputs(m);
   const char *why = NULL;
   c.m = ir_clone(m, a); /* the passes change m; the whole run keeps its own */
   c.whole = run(&c, false, false, &why);
   c.m = m;
   if (!c.whole)
     verdict(&c, CHECK_SKIPPED, "%s", why);
-  else
-    all_passes(&c, &cx);
+  else if (all_passes(&c, &cx) && o.emitted && (why = fuzz_run_emitted(a, m, c.whole)))
+    verdict(&c, CHECK_DIFFERS, "emitted: %s", why);
 }
 
 /* A compiler's fault ends the process, so shrinking tries in a child; what it says on stderr becomes the text. */
-void fuzz_check_apart(const Module *m, bool small, int64_t exact, uint64_t seed, Verdict *out) {
+void fuzz_check_apart(const Module *m, CheckOptions o, Verdict *out) {
+  o.thorough = true;
   Verdict *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   int err[2];
   if (shared == MAP_FAILED || pipe(err)) internal_error("cannot start a child process");
@@ -143,7 +155,7 @@ void fuzz_check_apart(const Module *m, bool small, int64_t exact, uint64_t seed,
     dup2(err[1], 2);
     alarm(20);
     Arena *a = arena_new();
-    fuzz_check(ir_clone(m, a), a, small, true, exact, seed, shared);
+    fuzz_check(ir_clone(m, a), a, o, shared);
     _exit(0);
   }
   close(err[1]);

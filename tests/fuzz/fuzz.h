@@ -29,6 +29,7 @@ typedef struct {
   bool small; /* integers only: piecewise linear functions, magnitudes below max_bound; else all functions, modulo p */
   double max_bound;
   bool gradients, updates, random, repeats;
+  bool ranked; /* leaves have at least one dim (tables of rows have) */
 } GenOptions;
 
 typedef struct {
@@ -82,12 +83,24 @@ typedef struct {
   CheckResult result;
   char text[4000];
 } Verdict;
+typedef struct {
+  bool small;    /* exact integers, else modulo p */
+  bool thorough; /* run after every pass, print and read back at every stage */
+  bool emitted;  /* compile and run the emitted C on real processes, too */
+  int64_t exact; /* largest integer; 0: 2^53 */
+  uint64_t seed;
+} CheckOptions;
 /* Runs an annotated module whole and through all passes; the module is consumed. */
-void fuzz_check(Module *m, Arena *a, bool small, bool thorough, int64_t exact, uint64_t seed, Verdict *out);
+void fuzz_check(Module *m, Arena *a, CheckOptions o, Verdict *out);
 /* The same, thoroughly, in a child process, so that a fault of the compiler is a verdict too. */
-void fuzz_check_apart(const Module *m, bool small, int64_t exact, uint64_t seed, Verdict *out);
+void fuzz_check_apart(const Module *m, CheckOptions o, Verdict *out);
+
+/* ---- emitted.c ---- */
+/* Compiles and runs a scheduled module with the leaves of `whole`; its outputs must be those of `whole`. NULL, or what
+   is wrong. */
+const char *fuzz_run_emitted(Arena *a, const Module *m, EvalRun *whole);
 
 /* ---- shrink.c ---- */
-Module *fuzz_shrink(Arena *a, const Module *m, bool small, int64_t exact, uint64_t seed, Verdict *v);
+Module *fuzz_shrink(Arena *a, const Module *m, CheckOptions o, int seconds, Verdict *v);
 
 #endif

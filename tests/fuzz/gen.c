@@ -333,7 +333,7 @@ static void gen_dims(Gen *g) {
 static void gen_leaf(Gen *g, OpKind kind, DType d) {
   Op *op = ir_op(g->m, kind, (Loc){0});
   Dim dims[4];
-  int rank = rng_below(&g->rng, 4);
+  int rank = g->o.ranked ? 1 + rng_below(&g->rng, 3) : rng_below(&g->rng, 4);
   for (int k = 0; k < rank; k++) dims[k] = g->dim[k == 0 && rng_percent(&g->rng, 30) ? 0 : 1 + rng_below(&g->rng, GEN_DIMS - 1)];
   int64_t limit = d == I32 ? g->dim[1 + rng_below(&g->rng, GEN_DIMS - 1)].size : 0;
   const char *name = arena_printf(g->a, "%c%d", kind == OP_PARAM ? 'w' : d == I32 ? 'e' : 'x', g->pool.n);

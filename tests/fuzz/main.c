@@ -18,7 +18,7 @@ typedef struct {
   int64_t programs, plans, max_devices;
   uint64_t seed, replay;
   int workers;
-  bool seeded, replaying, verbose, no_shrink, keep_going;
+  bool seeded, replaying, verbose, no_shrink, keep_going, emitted;
 } Options;
 
 /* What the worker tells: where it is, what it has done. */
@@ -34,11 +34,19 @@ static const GenOptions KINDS[2] = {
     {.small = false, .gradients = true, .updates = true, .random = true, .repeats = true},
 };
 
-static bool is_small(uint64_t seed) { return random_mix(seed ^ 1) % 2; }
+/* Programs that also run as emitted C, whose f32 holds integers up to 2^24. */
+static const GenOptions EMITTED = {.small = true, .max_bound = 0x1p22, .gradients = true, .repeats = true, .ranked = true};
 
-static Module *make(Arena *a, uint64_t seed, int plan, int64_t max_devices) {
-  Module *m = fuzz_program(a, seed, KINDS[!is_small(seed)]);
-  fuzz_annotate(m, random_mix(seed) + (uint64_t)plan, max_devices);
+static CheckOptions how(const Options *o, uint64_t seed) {
+  CheckOptions c = {.small = o->emitted || random_mix(seed ^ 1) % 2, .emitted = o->emitted, .seed = seed};
+  c.exact = o->emitted ? (int64_t)1 << 24 : 0;
+  c.thorough = o->replaying || (seed % 8 == 0 && !o->emitted);
+  return c;
+}
+
+static Module *make(Arena *a, const Options *o, uint64_t seed, int plan) {
+  Module *m = fuzz_program(a, seed, o->emitted ? EMITTED : KINDS[!how(o, seed).small]);
+  fuzz_annotate(m, random_mix(seed) + (uint64_t)plan, o->max_devices);
   return m;
 }
 
@@ -48,7 +56,7 @@ static bool run_seed(const Options *o, Progress *p, uint64_t seed) {
     Arena *a = arena_new();
     p->seed = seed;
     p->plan = plan;
-    fuzz_check(make(a, seed, plan, o->max_devices), a, is_small(seed), o->replaying || seed % 8 == 0, 0, seed, &p->v);
+    fuzz_check(make(a, o, seed, plan), a, how(o, seed), &p->v);
     arena_free(a);
     p->done++;
     if (p->v.result == CHECK_AGREES)
@@ -80,15 +88,16 @@ static void work(const Options *o, Progress *p) {
 static void report_failure(const Options *o, const Progress *p, int status) {
   static const char *const said[] = {"agrees", "differs", "is unlawful", "is skipped", "crashed the compiler"};
   Arena *a = arena_new();
-  Module *m = make(a, p->seed, p->plan, o->max_devices);
+  Module *m = make(a, o, p->seed, p->plan);
   Verdict v = p->v;
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 1) fuzz_check_apart(m, is_small(p->seed), 0, p->seed, &v);
-  printf("\nFAILED: program %s; replay: dtc_fuzz --plans %lld --replay 0x%llx  (plan %d)\n%s\n", said[v.result],
-         (long long)o->plans, (unsigned long long)p->seed, p->plan, v.text);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 1) fuzz_check_apart(m, how(o, p->seed), &v);
+  printf("\nFAILED: program %s; replay: dtc_fuzz%s --devices %lld --plans %lld --replay 0x%llx  (plan %d)\n%s\n", said[v.result],
+         o->emitted ? " --emitted" : "", (long long)o->max_devices, (long long)o->plans, (unsigned long long)p->seed, p->plan,
+         v.text);
   fflush(stdout);
   if (o->verbose) printf("\n%s", ir_print(m, a));
   if (!o->no_shrink) {
-    Module *least = fuzz_shrink(a, m, is_small(p->seed), 0, p->seed, &v);
+    Module *least = fuzz_shrink(a, m, how(o, p->seed), o->emitted ? 300 : 90, &v);
     printf("\nshrunk: %s\n%s", v.text, ir_print(least, a));
   }
   arena_free(a);
@@ -141,8 +150,8 @@ static int fuzz(Options *o) {
   if (o->replaying)
     o->workers = 1, o->programs = 1;
   else
-    printf("dtc_fuzz --programs %lld --plans %lld --seed %llu\n", (long long)o->programs, (long long)o->plans,
-           (unsigned long long)o->seed);
+    printf("dtc_fuzz%s --devices %lld --programs %lld --plans %lld --seed %llu\n", o->emitted ? " --emitted" : "",
+           (long long)o->max_devices, (long long)o->programs, (long long)o->plans, (unsigned long long)o->seed);
   double begin = now();
   int failures = run_workers(o, p);
   for (int w = 0; w < o->workers; w++) sum.done += p[w].done, sum.agreed += p[w].agreed, sum.skipped += p[w].skipped;
@@ -162,6 +171,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
   case 'r': o->replay = strtoull(arg, NULL, 0), o->replaying = true; return 0;
   case 'v': o->verbose = true; return 0;
   case 'q': o->no_shrink = true; return 0;
+  case 'e': o->emitted = true; return 0;
   case 'k': o->keep_going = true; return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
@@ -176,6 +186,7 @@ int main(int argc, char **argv) {
       {"seed", 's', "S", 0, "where to start (a fresh one)", 0},
       {"replay", 'r', "SEED", 0, "run the one program that a failure named", 0},
       {"verbose", 'v', NULL, 0, "print the failing program as it was made, too", 0},
+      {"emitted", 'e', NULL, 0, "compile the emitted C and run it on real processes, too", 0},
       {"keep-going", 'k', NULL, 0, "go on after a failure, up to 100", 0},
       {"no-shrink", 'q', NULL, 0, "do not shrink", 0},
       {0},

@@ -10,9 +10,7 @@
 typedef struct {
   Arena *a;
   Module *m; /* the smallest so far */
-  bool small;
-  int64_t exact;
-  uint64_t seed;
+  CheckOptions o;
   Verdict v;
   time_t until;
 } Shrink;
@@ -24,7 +22,7 @@ static bool keep(Shrink *s, Module *m) {
   ir_dead_code(m);
   ir_number(m);
   if (time(NULL) > s->until || !ir_verify(m, NULL, &why)) return false;
-  fuzz_check_apart(m, s->small, s->exact, s->seed, &v);
+  fuzz_check_apart(m, s->o, &v);
   if (v.result != s->v.result) return false;
   s->m = m;
   s->v = v;
@@ -188,8 +186,8 @@ static bool each_op(Shrink *s, bool (*f)(Shrink *, Module *, Op *)) {
   return any;
 }
 
-Module *fuzz_shrink(Arena *a, const Module *m, bool small, int64_t exact, uint64_t seed, Verdict *v) {
-  Shrink s = {.a = a, .m = ir_clone(m, a), .small = small, .exact = exact, .seed = seed, .v = *v, .until = time(NULL) + 90};
+Module *fuzz_shrink(Arena *a, const Module *m, CheckOptions o, int seconds, Verdict *v) {
+  Shrink s = {.a = a, .m = ir_clone(m, a), .o = o, .v = *v, .until = time(NULL) + seconds};
   for (bool more = true; more && time(NULL) <= s.until;) {
     more = each_op(&s, drop_effect);
     more = each_op(&s, make_constant) || more;

@@ -1,0 +1,208 @@
+/* emitted.c: a random program as its users would run it: the emitted C is compiled and linked to the runtime, its
+   inputs are .npy tables, its parameters a .safetensors file, its processes real; its outputs, read back from .npy,
+   must equal the interpreter's. All values are integers that f32 holds exactly, so in any order of summation. */
+#include "fuzz.h"
+
+#include "codegen/codegen.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct {
+  Arena *a;
+  const Module *m;
+  EvalRun *whole;
+  const char *folder;
+} Emitted;
+
+static const char *path_of(const Emitted *e, const char *name) { return arena_printf(e->a, "%s/%s", e->folder, name); }
+
+static void write_file(const Emitted *e, const char *name, const void *head, size_t nhead, const void *data, size_t n) {
+  FILE *f = fopen(path_of(e, name), "wb");
+  if (!f || fwrite(head, 1, nhead, f) != nhead || (n && fwrite(data, 1, n, f) != n) || fclose(f))
+    internal_error("cannot write %s", path_of(e, name));
+}
+
+/* ---- values as bytes ---- */
+
+static size_t bytes_of(const Type *t) { return (size_t)(type_elements(t) * dtype_size(t->dtype)); }
+
+static void encode(DType d, Num v, char *to) {
+  float f = (float)v.i;
+  int32_t i = (int32_t)v.i;
+  if (d == BOOL)
+    *to = (char)v.i;
+  else if (d == F32)
+    memcpy(to, &f, 4);
+  else if (d == I32)
+    memcpy(to, &i, 4);
+  else
+    memcpy(to, &v.i, 8);
+}
+
+static double decode(DType d, const char *from) {
+  float f;
+  int32_t i;
+  int64_t l;
+  if (d == BOOL) return *from;
+  if (d == F32) return memcpy(&f, from, 4), (double)f;
+  if (d == I32) return memcpy(&i, from, 4), (double)i;
+  return memcpy(&l, from, 8), (double)l;
+}
+
+static char *encoded(const Emitted *e, const Type *t, Tensor x) {
+  char *data = NEW_ARRAY(e->a, char, bytes_of(t) + 1);
+  for (int64_t i = 0; i < type_elements(t); i++) encode(t->dtype, x.at[i], data + i * dtype_size(t->dtype));
+  return data;
+}
+
+static const char *shape(const Emitted *e, const Type *t, const char *last) {
+  Str s = {0};
+  str_put(e->a, &s, "");
+  for (int k = 0; k < t->rank; k++) str_printf(e->a, &s, "%s%lld", k ? ", " : "", (long long)t->dim[k].size);
+  if (t->rank == 1) str_put(e->a, &s, last);
+  return s.n ? s.at : "";
+}
+
+static void write_npy(const Emitted *e, const char *name, const Type *t, Tensor x) {
+  char head[256];
+  memset(head, ' ', sizeof head);
+  memcpy(head, "\x93NUMPY\x01\x00\xf6\x00", 10); /* 246 bytes follow, so that data begin at 256 */
+  const char *text = arena_printf(e->a, "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }",
+                                  t->dtype == F32 ? "<f4" : "<i4", shape(e, t, ","));
+  memcpy(head + 10, text, strlen(text));
+  head[255] = '\n';
+  write_file(e, name, head, sizeof head, encoded(e, t, x), bytes_of(t));
+}
+
+/* All parameters in one file; false if there are none. */
+static bool write_parameters(const Emitted *e) {
+  Str head = {0}, data = {0};
+  const Region *g = e->m->programs.at[0].body;
+  for (int i = 0; i < g->ops.n; i++) {
+    const Op *op = g->ops.at[i];
+    if (op->kind != OP_PARAM) continue;
+    const Type *t = &e->m->values.at[op->out[0]].type;
+    int from = data.n;
+    const char *bytes = encoded(e, t, eval_leaf(e->whole, op->name));
+    for (size_t b = 0; b < bytes_of(t); b++) vec_push(e->a, data, bytes[b]);
+    str_printf(e->a, &head, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%d,%d]}", head.n ? "," : "", op->name,
+               shape(e, t, ""), from, data.n);
+  }
+  if (!head.n) return false;
+  const char *text = arena_printf(e->a, "%8s{%s}", "", head.at);
+  uint64_t n = strlen(text) - 8;
+  char *all = arena_strdup(e->a, text);
+  memcpy(all, &n, 8);
+  write_file(e, "p.safetensors", all, (size_t)n + 8, data.at, (size_t)data.n);
+  return true;
+}
+
+static void write_inputs(const Emitted *e) {
+  const Region *g = e->m->programs.at[0].body;
+  for (int i = 0; i < g->ops.n; i++) {
+    const Op *op = g->ops.at[i];
+    if (op->kind == OP_INPUT) write_npy(e, op->file, &e->m->values.at[op->out[0]].type, eval_leaf(e->whole, op->name));
+  }
+}
+
+/* ---- processes ---- */
+
+/* Runs argv in the folder with its output in `log`; NULL, or how it ended. */
+static const char *run(const Emitted *e, const char *const *argv, const char *log) {
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    int fd = open(path_of(e, log), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    if (fd < 0 || chdir(e->folder)) _exit(126);
+    dup2(fd, 1), dup2(fd, 2);
+    alarm(60);
+    execvp(argv[0], (char *const *)argv);
+    _exit(127);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (status == 0) return NULL;
+  size_t n;
+  const char *why, *said = read_whole_file(e->a, path_of(e, log), &n, &why);
+  return arena_printf(e->a, "%s ended with status %d: %.2000s", argv[0], status, said ? said : "");
+}
+
+static const char *build(const Emitted *e) {
+  static const char *const argv[] = {DTC_CC,
+                                     "-O1",
+                                     "-march=native",
+                                     "-std=gnu17",
+                                     "-fno-math-errno",
+                                     "-fno-trapping-math",
+                                     "-fassociative-math",
+                                     "-fno-signed-zeros",
+                                     "-ffp-contract=fast",
+                                     "-I" DTC_RUNTIME_SOURCE,
+                                     "program.c",
+                                     "-o",
+                                     "program",
+                                     DTC_RUNTIME_LIBRARY,
+                                     DTC_BLAS,
+                                     "-ljansson",
+                                     "-lm",
+                                     "-lpthread",
+                                     NULL};
+  const char *c = cg_emit_c(e->m, e->a);
+  write_file(e, "program.c", c, strlen(c), NULL, 0);
+  return run(e, argv, "build.log");
+}
+
+/* ---- outputs ---- */
+
+static const char *compare_output(const Emitted *e, const Op *op) {
+  size_t n;
+  const Type *t = &e->m->values.at[op->in[0]].type;
+  const char *name = arena_printf(e->a, "%s.npy", op->name), *why = "", *file = read_whole_file(e->a, path_of(e, name), &n, &why);
+  if (!file) return arena_printf(e->a, "output %s: %s", op->name, why);
+  size_t head = n >= 10 ? 10 + (size_t)(unsigned char)file[8] + 256 * (size_t)(unsigned char)file[9] : 0;
+  if (n != head + bytes_of(t)) return arena_printf(e->a, "output %s has %zu bytes", op->name, n);
+  Tensor x = eval_tap(e->whole, op->tap, op->name);
+  for (int64_t i = 0; i < type_elements(t); i++) {
+    double got = decode(t->dtype, file + head + i * dtype_size(t->dtype));
+    if (got != (double)x.at[i].i)
+      return arena_printf(e->a, "output %s, element %lld: interpreted %lld, run %.9g", op->name, (long long)i,
+                          (long long)x.at[i].i, got);
+  }
+  return NULL;
+}
+
+static const char *compare(const Emitted *e) {
+  const Region *g = e->m->programs.at[0].body;
+  const char *wrong = NULL;
+  for (int i = 0; i < g->ops.n && !wrong; i++)
+    if (g->ops.at[i]->kind == OP_TAP) wrong = compare_output(e, g->ops.at[i]);
+  return wrong;
+}
+
+static void remove_folder(const Emitted *e) {
+  const char *const argv[] = {"rm", "-rf", "--", e->folder, NULL};
+  pid_t child = fork();
+  if (child == 0) {
+    execvp(argv[0], (char *const *)argv);
+    _exit(127);
+  }
+  waitpid(child, NULL, 0);
+}
+
+const char *fuzz_run_emitted(Arena *a, const Module *m, EvalRun *whole) {
+  const char *tmp = getenv("TMPDIR");
+  char *folder = arena_printf(a, "%s/dtc-fuzz-XXXXXX", tmp ? tmp : "/tmp");
+  if (!mkdtemp(folder)) internal_error("cannot make a folder %s", folder);
+  Emitted e = {a, m, whole, folder};
+  write_inputs(&e);
+  bool parameters = write_parameters(&e);
+  const char *argv[] = {"./program", "--steps", "1", parameters ? "--init" : NULL, "p.safetensors", NULL};
+  const char *wrong = build(&e);
+  if (!wrong) wrong = run(&e, argv, "run.log");
+  if (!wrong) wrong = compare(&e);
+  remove_folder(&e);
+  return wrong;
+}
