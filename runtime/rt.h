@@ -33,7 +33,7 @@ typedef struct {
   const char *argv0;
   int64_t steps, save_every;
   uint64_t seed;
-  bool seed_given, steps_given, keep_going, profile, pin;
+  bool seed_given, keep_going, profile;
   const char *data_dir, *log, *init, *save, *resume, *dump_grads;
   int ndata, noutput;
   NamedFile *data, *output;
