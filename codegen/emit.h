@@ -14,6 +14,7 @@ typedef struct {
   Users *users;
   Place *place;
   Names global;           /* identifiers taken at file level */
+  Names *function;        /* and in forward, backward or update, whichever is being printed */
   Str tables;             /* static tables */
   Str kernels;            /* a function per group */
   VEC(const char *) dims; /* initialisers of the split dims seen so far */

@@ -268,6 +268,7 @@ void emit_functions(Emit *e, Str *out, bool has[3]) {
   for (int phase = 0, at = 0; phase < 3; phase++) {
     Names taken = {0};
     Block b = {.e = e, .names = &taken, .region = r};
+    e->function = &taken;
     int end = at;
     while (end < steps.n &&
            (phase == 2 || op_class(steps.at[end].op[0]->kind) == CLS_LEAF || (int)steps.at[end].op[0]->phase <= phase))

@@ -37,7 +37,9 @@ const char *emit_name(Emit *e, Names *taken, const char *wish) {
   safe[n] = 0;
   while (n > 0 && safe[n - 1] == '_') safe[--n] = 0;
   const char *base = arena_printf(e->a, "%s%s", n == 0 || !isalpha((unsigned char)safe[0]) ? "v" : "", safe), *name = base;
-  for (int k = 1; reserved(name) || taken_by(taken, name) || (taken != &e->global && taken_by(&e->global, name)); k++)
+  // names of the file and of the function being printed must not hide each other
+  const Names *other = taken == &e->global ? e->function : &e->global;
+  for (int k = 1; reserved(name) || taken_by(taken, name) || (other && taken_by(other, name)); k++)
     name = arena_printf(e->a, "%s_%d", base, k);
   vec_push(e->a, *taken, name);
   return name;

@@ -35,32 +35,42 @@ static const char *file_of(Emit *e, const Op *op) {
 
 /* ---- collectives ------------------------------------------------------------------------------------------------ */
 
-static void add_part(Pending *p, AxisPart part) {
-  for (int i = 0; i < p->n; i++)
+/* Parts that share digits without being the same become the whole axis: digits of a group are counted once. */
+static void add_part(const Mesh *m, Pending *p, AxisPart part) {
+  int n = 0;
+  for (int i = 0; i < p->n; i++) {
     if (part_equal(p->part[i], part)) return;
-  if (p->n < MAX_PARTS) p->part[p->n++] = part;
+    if (parts_overlap(p->part[i], part)) part = axis_whole(m, part.axis);
+  }
+  for (int i = 0; i < p->n; i++)
+    if (!parts_overlap(p->part[i], part)) p->part[n++] = p->part[i];
+  assert(n < MAX_PARTS && "a mesh has at most MAX_AXES axes, and their parts are merged");
+  p->part[n++] = part;
+  p->n = n;
 }
 
-/* The parts in which two layouts differ: of each dim what follows the common major parts (all of them where chunks
-   are uneven, since those do not nest), and the sums that end. */
-static void differing(Pending *over, const Type *from, const Type *to) {
-  bool nested = true;
+static void add_dims(const Mesh *m, Pending *p, const Type *t) {
+  for (int d = 0; d < t->rank; d++)
+    for (int i = 0; i < t->dim[d].split.n; i++) add_part(m, p, t->dim[d].split.part[i]);
+}
+
+/* The parts over which a rank finds what it lacks: the sums that end; of each dim what follows the common major parts;
+   and all parts of all dims where chunks do not nest, as in an exchange or where some are short. */
+static void differing(const Mesh *m, Pending *over, OpKind kind, const Type *from, const Type *to) {
+  bool nested = kind != OP_EXCHANGE && kind != OP_PERMUTE;
   for (int d = 0; d < to->rank; d++) {
     const Split *a = &from->dim[d].split, *b = &to->dim[d].split;
     int same = 0;
     while (same < a->n && same < b->n && part_equal(a->part[same], b->part[same])) same++;
-    for (int i = same; i < a->n; i++) add_part(over, a->part[i]);
-    for (int i = same; i < b->n; i++) add_part(over, b->part[i]);
+    for (int i = same; i < a->n; i++) add_part(m, over, a->part[i]);
+    for (int i = same; i < b->n; i++) add_part(m, over, b->part[i]);
     if (!split_equal(a, b)) nested = nested && split_even(a, from->dim[d].size) && split_even(b, to->dim[d].size);
   }
-  for (int d = 0; d < to->rank && !nested; d++) {
-    for (int i = 0; i < from->dim[d].split.n; i++) add_part(over, from->dim[d].split.part[i]);
-    for (int i = 0; i < to->dim[d].split.n; i++) add_part(over, to->dim[d].split.part[i]);
-  }
+  if (!nested) add_dims(m, over, from), add_dims(m, over, to);
   for (int i = 0; i < from->pending.n; i++) {
     bool kept = false;
     for (int j = 0; j < to->pending.n; j++) kept |= part_equal(from->pending.part[i], to->pending.part[j]);
-    if (!kept) add_part(over, from->pending.part[i]);
+    if (!kept) add_part(m, over, from->pending.part[i]);
   }
 }
 
@@ -75,7 +85,8 @@ static void layouts(Emit *e, Str *out, const char *what, int id, const ValueId *
 
 static void over_of(Emit *e, const Op *op, Pending *over, Str *axes) {
   *over = (Pending){0};
-  for (int k = 0; k < op->nin; k++) differing(over, &e->m->values.at[op->in[k]].type, &e->m->values.at[op->out[k]].type);
+  for (int k = 0; k < op->nin; k++)
+    differing(&e->m->mesh, over, op->kind, &e->m->values.at[op->in[k]].type, &e->m->values.at[op->out[k]].type);
   bool seen[MAX_AXES] = {false};
   for (int x = 0; x < e->m->mesh.naxes; x++)
     for (int j = 0; j < over->n; j++) {
