@@ -109,9 +109,16 @@ static Parts moving(const Mesh *m, const Type *from, const Type *to) {
 Pending plan_axes(const Mesh *m, const Type *from, const Type *to) {
   Parts s = moving(m, from, to);
   Pending p = {.kind = RED_NONE};
-  for (int axis = 0; axis < m->naxes; axis++) /* outermost first */
-    for (int i = 0; i < s.n && p.n < MAX_PARTS; i++)
-      if (s.at[i].axis == axis) p.part[p.n++] = s.at[i];
+  for (int axis = 0; axis < m->naxes; axis++) { /* outermost first */
+    int first = p.n;
+    bool overlap = false;
+    for (int i = 0; i < s.n && p.n < MAX_PARTS; i++) {
+      if (s.at[i].axis != axis) continue;
+      for (int k = first; k < p.n; k++) overlap |= parts_overlap(p.part[k], s.at[i]);
+      p.part[p.n++] = s.at[i];
+    }
+    if (overlap) p.n = first, p.part[p.n++] = axis_whole(m, axis); /* a group counts every device once */
+  }
   return p;
 }
 
