@@ -122,15 +122,19 @@ static const char *call_stem(Ctx *cx, const AstItem *it) {
                    : arena_printf(lw->a, "%s%s", cx->path, it->value->name);
 }
 
+enum { CALL_PRICE = 200 }; /* of a call, in nodes: what it allocates before it lowers anything */
+
 static bool claim_stem(Ctx *cx, const AstItem *it, const char *stem) {
   Lower *lw = cx->lw;
-  for (int i = 0; i < lw->taken.n; i++) {
-    if (strcmp(lw->taken.at[i], stem)) continue;
+  lw->fuel -= CALL_PRICE;
+  if (scope_find(lw->stems, stem)) {
     Diag *g = fault(lw, "E0220", it->as.text ? it->as.loc : it->value->loc, "two calls are named `%s`", stem);
     diag_help(lw->d, g, "a call's name begins the names of its parameters: choose another after `as`");
     return false;
   }
-  vec_push(lw->a, lw->taken, stem);
+  Symbol *s = NEW(lw->a, Symbol);
+  *s = (Symbol){.kind = SYM_TENSOR, .name = stem};
+  scope_put(lw->stems, s);
   return true;
 }
 
@@ -150,6 +154,7 @@ static Ctx callee(Ctx *cx, Symbol *block, const char *stem) {
 
 bool block_result(Ctx *in, const AstItem *block, int i, TensorRef *out) {
   AstName name = block->names.at[i];
+  if (in->lw->spent) return false;
   Symbol *s = scope_find(in->scope, name.text);
   if (!s || s->kind != SYM_TENSOR) {
     Diag *g = fault(in->lw, "E0219", name.loc, "the block never gives `%s` a value", name.text);
@@ -281,7 +286,7 @@ void check_uncalled(Ctx *cx, Symbol *block) {
   memset(&lw->pure, 0, sizeof lw->pure);
   memset(&lw->origin, 0, sizeof lw->origin);
   memset(&lw->operand, 0, sizeof lw->operand);
-  memset(&lw->taken, 0, sizeof lw->taken);
+  lw->stems = scope_new(lw->a, NULL);
   Frame fr = {.region = lw->m->programs.at[0].body, .step = -1};
   Ctx in = callee(cx, block, block->name);
   in.fr = &fr;

@@ -199,13 +199,18 @@ static Expr *expand(Rows *r, const char *name, double eps) {
 
 static Frag normalise(Stmt *st, const AstExpr *e) {
   bool is_xent = !strcmp(e->name, "xent");
+  int from = st->idx.n;
   const AstExpr *arg[2] = {NULL, NULL};
   double eps = 1e-5;
   Rows r = {.st = st};
   if (e->micro) return not_yet(st->lw, e->loc, "`micro`"), frag_bad();
   bool ok = norm_arguments(st, e, is_xent ? 2 : 1, arg, &eps);
-  ok &= is_xent ? bind_reduced(st, e, arg[0], &r.along) : live_indices(st, e, &r.along);
-  Frag x = arg[0] ? lower_expr(st, arg[0]) : frag_bad(), t = arg[1] ? lower_expr(st, arg[1]) : frag_bad();
+  ok = (is_xent || live_indices(st, e, &r.along)) && ok;
+  if (!ok) return frag_bad();
+  if (is_xent) ok = bind_reduced(st, e, arg[0], &r.along);
+  int faults = st->lw->faults;
+  Frag x = lower_expr(st, arg[0]), t = is_xent ? lower_expr(st, arg[1]) : frag_bad();
+  if (is_xent) index_report(st, from, faults);
   if (!ok || !frag_number(st, arg[0]->loc, &x)) return frag_bad();
   if (strcmp(e->name, "cumsum")) x = frag_real(st, x);
   Expr *body = x.kind == FRAG_INT ? frag_as(st, x, I64) : frag_expr(st, x);

@@ -94,18 +94,18 @@ bool frag_bool(Stmt *st, Loc loc, const Frag *f) {
   return false;
 }
 
-static bool typed_meet(Stmt *st, Loc loc, DType x, DType y, DType *d) {
+static DType typed_meet(DType x, DType y) {
   bool xi = dtype_is_int(x), yi = dtype_is_int(y);
-  *d = xi && yi ? (x == I64 || y == I64 ? I64 : I32) : xi ? y : x;
-  if (x == y || xi || yi) return true;
-  fault(st->lw, "E0211", loc, "%s and %s do not mix: cast one of them", dtype_name(x), dtype_name(y));
-  return false;
+  assert((x == y || xi || yi) && "f32 is the only real type that computes");
+  return xi && yi ? (x == I64 || y == I64 ? I64 : I32) : xi ? y : x;
 }
 
-FragKind frag_meet(Stmt *st, Loc loc, const Frag *x, const Frag *y, DType *d) {
+FragKind frag_meet(Stmt *st, const Frag *x, const Frag *y, DType *d) {
   if (x->kind == FRAG_BAD || y->kind == FRAG_BAD) return FRAG_BAD;
-  if (x->kind == FRAG_TYPED && y->kind == FRAG_TYPED)
-    return typed_meet(st, loc, x->e->dtype, y->e->dtype, d) ? FRAG_TYPED : FRAG_BAD;
+  if (x->kind == FRAG_TYPED && y->kind == FRAG_TYPED) {
+    *d = typed_meet(x->e->dtype, y->e->dtype);
+    return FRAG_TYPED;
+  }
   if (x->kind == FRAG_TYPED || y->kind == FRAG_TYPED) {
     const Frag *typed = x->kind == FRAG_TYPED ? x : y, *other = typed == x ? y : x;
     *d = dtype_is_int(typed->e->dtype) && other->kind == FRAG_REAL ? F32 : typed->e->dtype;
@@ -162,7 +162,7 @@ Frag frag_arith(Stmt *st, const AstExpr *e, ExprOp op, Frag x, Frag y) {
   IExpr *ix = x.ix && y.ix ? index_arith(st, op, x.ix, y.ix) : NULL;
   if (ix) return frag_ix(ix);
   DType d;
-  FragKind kind = frag_meet(st, e->loc, &x, &y, &d);
+  FragKind kind = frag_meet(st, &x, &y, &d);
   if (kind == FRAG_BAD) return frag_bad();
   if (kind == FRAG_INT && op != EX_MIN && op != EX_MAX) d = I64; /* a product of indices may need it */
   return frag_like(kind, node2(st, op, frag_as(st, x, d), frag_as(st, y, d)));
@@ -172,7 +172,7 @@ Frag frag_compare(Stmt *st, const AstExpr *e, ExprOp op, Frag x, Frag y) {
   bool ok = frag_number(st, e->left->loc, &x);
   ok &= frag_number(st, e->right->loc, &y);
   DType d;
-  if (!ok || frag_meet(st, e->loc, &x, &y, &d) == FRAG_BAD) return frag_bad();
+  if (!ok || frag_meet(st, &x, &y, &d) == FRAG_BAD) return frag_bad();
   return frag_typed(node2(st, op, frag_as(st, x, d), frag_as(st, y, d)));
 }
 
@@ -182,7 +182,7 @@ Frag frag_where(Stmt *st, Loc loc, Frag c, Frag x, Frag y) {
   if (is_bool(&x) && is_bool(&y)) return frag_typed(ex_where(a, c.e, x.e, y.e));
   bool ok = frag_number(st, loc, &x);
   DType d;
-  FragKind kind = ok && frag_number(st, loc, &y) ? frag_meet(st, loc, &x, &y, &d) : FRAG_BAD;
+  FragKind kind = ok && frag_number(st, loc, &y) ? frag_meet(st, &x, &y, &d) : FRAG_BAD;
   if (kind == FRAG_BAD) return frag_bad();
   if (kind != FRAG_TYPED && !is_pure(st->lw, c.e)) kind = FRAG_TYPED, d = F32; /* the data decides: no constant any more */
   if (c.e->op == EX_LITERAL) { /* decided by sizes: the branch keeps being a constant */
@@ -232,7 +232,7 @@ Frag frag_power(Stmt *st, const AstExpr *e, Frag x, Frag y) {
   if (frag_const_int(&y, &n) && n >= -MAX_POWER && n <= MAX_POWER) return whole_power(st, x, n);
   x = frag_real(st, x), y = frag_real(st, y);
   DType d;
-  FragKind kind = frag_meet(st, e->loc, &x, &y, &d);
+  FragKind kind = frag_meet(st, &x, &y, &d);
   if (kind == FRAG_BAD) return frag_bad();
   return frag_like(kind, ex_2(st->lw->a, EX_POW, frag_as(st, x, d), frag_as(st, y, d)));
 }

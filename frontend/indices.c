@@ -127,13 +127,21 @@ static void infer_guarded(Stmt *st, int from, const AstExpr *e) {
 }
 
 void index_require(Stmt *st, int from, const AstExpr *body) {
-  Lower *lw = st->lw;
   infer_guarded(st, from, body);
   for (int i = from; i < st->idx.n; i++) {
     IndexVar *v = &st->idx.at[i];
     if (v->known || v->bad) continue;
     v->bad = st->bad = true;
-    if (st->blind) continue;
+    v->missing = !st->blind;
+  }
+}
+
+void index_report(Stmt *st, int from, int faults) {
+  Lower *lw = st->lw;
+  if (lw->faults > faults) return;
+  for (int i = from; i < st->idx.n; i++) {
+    const IndexVar *v = &st->idx.at[i];
+    if (!v->missing) continue;
     Diag *g = fault(lw, "E0309", v->loc, "index `%s` has no range", v->name);
     diag_mark(lw->d, g, "it stands alone in no dim");
     diag_help(lw->d, g, "give it one: `%s: N`", v->name);

@@ -103,9 +103,16 @@ typedef struct {
   double a, b;
 } Init;
 
+static const char *const INITIALISERS[] = {"zeros", "ones", "normal", "uniform", NULL};
+
 static bool init_call(Ctx *cx, const AstExpr *e, Init *init) {
   Lower *lw = cx->lw;
   bool normal = !strcmp(e->name, "normal"), uniform = !strcmp(e->name, "uniform");
+  const char *near = normal || uniform ? NULL : ast_suggest(e->name, INITIALISERS);
+  if (near) {
+    diag_help(lw->d, fault(lw, "E0503", e->head, "there is no initialiser `%s`", e->name), "did you mean `%s`?", near);
+    return false;
+  }
   if (!normal && !uniform) {
     init->kind = INIT_CONST;
     return real_of(cx, e, &init->a);
@@ -125,7 +132,6 @@ static bool init_call(Ctx *cx, const AstExpr *e, Init *init) {
 }
 
 static bool init_of(Ctx *cx, const AstExpr *e, Init *init) {
-  static const char *const words[] = {"zeros", "ones", "normal", "uniform", NULL};
   if (e->kind == AST_CALL) return init_call(cx, e, init);
   if (e->kind != AST_NAME || e->is_dim || !strcmp(e->name, "inf") || !strcmp(e->name, "pi")) {
     init->kind = INIT_CONST;
@@ -134,7 +140,7 @@ static bool init_of(Ctx *cx, const AstExpr *e, Init *init) {
   init->kind = !strcmp(e->name, "ones") ? INIT_ONES : INIT_ZEROS;
   if (!strcmp(e->name, "zeros") || !strcmp(e->name, "ones")) return true;
   Diag *g = fault(cx->lw, "E0503", e->loc, "there is no initialiser `%s`", e->name);
-  const char *near = ast_suggest(e->name, words);
+  const char *near = ast_suggest(e->name, INITIALISERS);
   diag_help(cx->lw->d, g, near ? "did you mean `%s`?" : "use zeros, ones, normal(s), uniform(a, b) or a number%s",
             near ? near : "");
   return false;

@@ -73,15 +73,17 @@ typedef struct {
   Scope *file; /* dims, defs, blocks and tensors of the file */
   Loc mesh_loc;
   VEC(LayoutRule) rules;
-  VEC(bool) pure;                            /* per value: made of only dims, indices and literals */
-  VEC(Op *) origin;                          /* per value: the input that it is a copy of, or NULL */
-  VEC(int) operand;                          /* per value: its operand number in the op being made, -1 outside of `nest` */
-  VEC(const char *) taken, metrics, outputs; /* names of calls, of metrics, of outputs so far */
-  int64_t fuel;                              /* nodes that may still be lowered */
-  bool spent;                                /* an error said that it ran out */
-  int nesting;                               /* of lower_expr and of defs */
-  bool lossy; /* lines that could not be read are missing: names may be unknown for that reason alone */
-  bool dry;   /* a block that nobody calls is checked: its own dims have no real size */
+  VEC(bool) pure;                     /* per value: made of only dims, indices and literals */
+  VEC(Op *) origin;                   /* per value: the input that it is a copy of, or NULL */
+  VEC(int) operand;                   /* per value: its operand number in the op being made, -1 outside of `nest` */
+  Scope *stems;                       /* names of calls so far */
+  VEC(const char *) metrics, outputs; /* so far */
+  int64_t fuel;                       /* nodes that may still be lowered */
+  bool spent;                         /* an error said that it ran out */
+  int faults;                         /* reported so far, also those that were reported before */
+  int nesting;                        /* of lower_expr and of defs */
+  bool lossy;                         /* lines that could not be read are missing: names may be unknown for that reason alone */
+  bool dry;                           /* a block that nobody calls is checked: its own dims have no real size */
   const AstItem *train;
 } Lower;
 
@@ -112,7 +114,8 @@ typedef struct {
   Loc loc;
   Extent range;
   bool known;
-  bool bad; /* its range was faulted: stay silent about what depends on it */
+  bool bad;     /* its range was faulted: stay silent about what depends on it */
+  bool missing; /* it has no range, which is not reported yet */
   Loc range_loc;
   const char *range_why; /* "`x` has it over T" */
 } IndexVar;
@@ -216,8 +219,8 @@ DType frag_dtype(Stmt *st, const Frag *f); /* of the value that it would be stor
 Expr *frag_as(Stmt *st, Frag f, DType d);  /* of type d; literals rounded once */
 Expr *frag_expr(Stmt *st, Frag f);         /* of its own type */
 Frag frag_real(Stmt *st, Frag f);          /* integers become real: f32, exact ones f64 */
-/* The common type of two numbers; kind FRAG_BAD after an error. */
-FragKind frag_meet(Stmt *st, Loc loc, const Frag *x, const Frag *y, DType *d);
+/* The common type of two numbers. */
+FragKind frag_meet(Stmt *st, const Frag *x, const Frag *y, DType *d);
 Frag frag_arith(Stmt *st, const AstExpr *e, ExprOp op, Frag x, Frag y);
 Frag frag_compare(Stmt *st, const AstExpr *e, ExprOp op, Frag x, Frag y);
 Frag frag_power(Stmt *st, const AstExpr *e, Frag x, Frag y);
@@ -230,8 +233,10 @@ bool frag_bool(Stmt *st, Loc loc, const Frag *f);   /* reports a number */
 int index_find(const Stmt *st, const char *name);             /* position in idx, or -1 */
 int index_bind(Stmt *st, AstName name, const AstExpr *range); /* -1 after an error */
 void index_infer(Stmt *st, int from, const AstExpr *body);    /* ranges of idx[from ..) from where they stand alone */
-/* Ranges that only reads with `else` give, then an error for each index without one. */
+/* Ranges that only reads with `else` give; what has none is marked. */
 void index_require(Stmt *st, int from, const AstExpr *body);
+/* Reports them, unless the lines that could have given a range were faulted since `faults`. */
+void index_report(Stmt *st, int from, int faults);
 void index_drop(Stmt *st, int to);             /* they are not live any more */
 IExpr *index_expr(Stmt *st, const AstExpr *e); /* NULL after an error */
 IndexSet ix_set(const Stmt *st, const IExpr *x);

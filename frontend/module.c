@@ -3,7 +3,7 @@
    are checked all the same, and the train block, which speaks of all parameters.                                       */
 #include "lower.h"
 
-enum { FUEL = 4000000 }; /* nodes and ops that one file may become */
+enum { FUEL = 2000000 }; /* nodes and ops that one file may become */
 
 static void declare(Ctx *cx, const AstItem *it) {
   switch (it->kind) {
@@ -73,6 +73,7 @@ Module *frontend_module(Arena *a, Diags *d, int file, const char *path, const Fr
   Lower lw = {.a = a, .d = d, .m = ir_module(a), .o = o, .fuel = FUEL, .lossy = d->nerrors > before};
   lw.m->mesh.name = "mesh";
   lw.file = scope_new(a, NULL);
+  lw.stems = scope_new(a, NULL);
   Frame top = {.region = lw.m->programs.at[0].body, .step = -1};
   Ctx cx = {.lw = &lw, .fr = &top, .scope = lw.file, .path = "", .site = ""};
   cx.items = (const AstItem *const *)ast->items.at;

@@ -20,11 +20,12 @@ bool bind_reduced(Stmt *st, const AstExpr *e, const AstExpr *body, IndexSet *red
 
 /* Binds the indices of a reduction and lowers its body with them. The body's fragment, FRAG_BAD after an error. */
 static Frag bind_and_lower(Stmt *st, const AstExpr *e, const AstExpr *body, IndexSet *red) {
-  int whole = st->nwhole;
+  int whole = st->nwhole, from = st->idx.n, faults = st->lw->faults;
   bool ok = bind_reduced(st, e, body, red);
   st->nwhole = -1;
   Frag f = lower_expr(st, body);
   st->nwhole = whole;
+  index_report(st, from, faults);
   return ok ? f : frag_bad();
 }
 
@@ -140,8 +141,10 @@ static bool topk_lower(Stmt *st, const AstItem *it, TensorRef out[2]) {
   index_infer(st, 0, body);
   int n = st->idx.n, j = n - 1;
   IndexSet red = 0;
-  Frag f = bind_and_lower(st, it->value, body, &red);
   index_require(st, 0, body);
+  int faults = st->lw->faults;
+  Frag f = bind_and_lower(st, it->value, body, &red);
+  index_report(st, 0, faults);
   if (!frag_number(st, body->loc, &f) || st->bad || !topk_range(st, j, n)) return false;
   IndexSet all = ((IndexSet)1 << n) - 1, rows = all & ~((IndexSet)1 << j);
   Expr *x = frag_expr(st, f);

@@ -146,10 +146,10 @@ static Frag dropout(Stmt *st, const AstExpr *e, Frag x) {
   return frag_typed(ex_where(a, ex_2(a, EX_GE, u, ex_lit(a, F32, p)), mul(st, v, lit(st, v, 1 / (1 - p))), lit(st, v, 0)));
 }
 
-static Frag bce(Stmt *st, const AstExpr *e, Frag z, Frag t) {
+static Frag bce(Stmt *st, Frag z, Frag t) {
   DType d;
   z = frag_real(st, z), t = frag_real(st, t);
-  FragKind kind = frag_meet(st, e->loc, &z, &t, &d);
+  FragKind kind = frag_meet(st, &z, &t, &d);
   return kind == FRAG_BAD ? frag_bad() : frag_like(kind, expand_bce(st, frag_as(st, z, d), frag_as(st, t, d)));
 }
 
@@ -174,7 +174,7 @@ static Frag builtin(Stmt *st, const AstExpr *e, const Builtin *b, const Frag *x)
   if (!ok) return frag_bad();
   if (!strcmp(b->name, "relu")) return frag_arith(st, e, EX_MAX, frag_ix(ix_const(st->lw->a, 0)), x[0]); /* at 0: to the 0 */
   if (!strcmp(b->name, "dropout")) return dropout(st, e, x[0]);
-  if (!strcmp(b->name, "bce")) return bce(st, e, x[0], x[1]);
+  if (!strcmp(b->name, "bce")) return bce(st, x[0], x[1]);
   return b->nargs == 2 ? frag_arith(st, e, b->op, x[0], x[1]) : function_1(st, b, x[0]);
 }
 

@@ -121,6 +121,7 @@ Diag *fault(Lower *lw, const char *code, Loc loc, const char *fmt, ...) {
   Str text = {0};
   str_vprintf(lw->a, &text, fmt, ap);
   va_end(ap);
+  lw->faults++;
   for (int i = 0; i < lw->d->list.n; i++) {
     const Diag *g = lw->d->list.at[i];
     if (!strcmp(g->code, code) && same_loc(g->loc, loc)) return NEW(lw->a, Diag);

@@ -245,8 +245,10 @@ static TensorRef scatter(Stmt *st, const AstItem *it) {
   index_infer(st, 0, it->value);
   index_require(st, 0, it->value);
   IExpr *into[MAX_RANK];
+  int faults = st->lw->faults;
   bool ok = scatter_into(st, lhs, into);
   Frag f = lower_expr(st, it->value);
+  index_report(st, 0, faults);
   if (!frag_number(st, it->value->loc, &f) || !ok || st->bad) return bad;
   if (f.kind != FRAG_TYPED) f = frag_typed(frag_as(st, f, F32)); /* the data decides where it goes */
   Expr *e = f.e;
@@ -264,11 +266,13 @@ static TensorRef scatter(Stmt *st, const AstItem *it) {
 
 static TensorRef indexed(Ctx *cx, const AstItem *it, const AstLhs *lhs) {
   Stmt st = stmt_new(cx, it->loc, lhs->name.text);
-  if (!lhs_indices(&st, lhs)) st.bad = true;
+  if (!lhs_indices(&st, lhs)) return (TensorRef){.bad = true};
   index_infer(&st, 0, it->value);
   index_require(&st, 0, it->value);
-  int n = st.idx.n;
-  return finish(&st, lower_expr(&st, it->value), n, lhs, lhs->name.text);
+  int n = st.idx.n, faults = cx->lw->faults;
+  Frag f = lower_expr(&st, it->value);
+  index_report(&st, 0, faults);
+  return finish(&st, f, n, lhs, lhs->name.text);
 }
 
 static bool is_block_call(Ctx *cx, const AstItem *it) {

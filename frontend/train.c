@@ -241,7 +241,9 @@ void lower_train(Ctx *cx, const AstItem *it) {
   *t = (Train){.present = true, .loss = -1, .loc = it->loc, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
   Loc given[NKEYS] = {{0}};
   loss_of(cx, it, t);
+  int faults = lw->faults;
   for (int i = 0; i < it->settings.n; i++) set_one(cx, &it->settings.at[i], t, given);
+  if (lw->faults > faults) return; /* the settings that are missing may be those */
   if (!given[0].line) {
     Diag *g = fault(lw, "E0509", it->head, "a train block needs an optimizer");
     diag_help(lw->d, g, "add `optimizer = adamw(lr = 1e-3)`");
