@@ -73,9 +73,21 @@ static bool same_group(const Mesh *m, const Parts *over, int64_t a, int64_t b) {
   return true;
 }
 
+/* Where chunks are equal they nest: then the differing parts are all that data crosses. */
+static bool nests(const Type *from, const Type *to, const Parts *over) {
+  Parts s = differing(from, to);
+  for (int i = 0; i < s.n; i++)
+    if (!parts_have(over, s.at[i])) return false;
+  for (int d = 0; d < to->rank; d++)
+    if (!split_even(&from->dim[d].split, from->dim[d].size) || !split_even(&to->dim[d].split, to->dim[d].size)) return false;
+  return true;
+}
+
 /* Can every rank find all it lacks within its group? Boxes of replicas overlap, so elements are counted once per
-   distinct box. */
+   distinct box. (More than 64 of them count as not found: then the step is an exchange over more axes, which is right
+   as well.) */
 static bool covers(const Mesh *m, const Type *from, const Type *to, const Parts *over) {
+  if (nests(from, to, over)) return true;
   int64_t n = mesh_devices(m);
   for (int64_t r = 0; r < n; r++) {
     Box want = type_box(m, to, r), seen[64];
@@ -87,7 +99,8 @@ static bool covers(const Mesh *m, const Type *from, const Type *to, const Parts 
       bool repeated = false;
       for (int i = 0; i < nseen; i++) repeated |= !memcmp(&seen[i], &have, sizeof have);
       if (repeated) continue;
-      if (nseen < 64) seen[nseen++] = have;
+      if (nseen == 64) return false;
+      seen[nseen++] = have;
       found += box_common(&want, &have, to->rank);
     }
     if (found < need) return false;
