@@ -281,14 +281,16 @@ static Num m_pow(Domain *d, Num a, Num b) {
 static Num m_floordiv(Domain *d, Num a, Num b) { return mod_hash(d, EX_FLOORDIV, a, b); }
 static Num m_mod(Domain *d, Num a, Num b) { return mod_hash(d, EX_MOD, a, b); }
 
-/* A hash, except where the argument is an infinity (the double's value, if that is a number) or 0 (exp and
-   cos 1, tanh, erf, sin, log1p and sqrt 0; log -inf). */
+/* A hash, except where the argument is an infinity (then the double's value, if that is an integer or infinite) or
+   0 (exp and cos 1; tanh, erf, sin, log1p and sqrt 0). log(0) is a hash, as 1/0 is 0: infinities, over which sums do
+   not distribute, come only from the text. */
 #define MOD_FN(name, K)                                                                                                          \
   static Num m_##name(Domain *d, Num a, Num b) {                                                                                 \
     (void)b;                                                                                                                     \
     if (!token(a) && a.i != 0) return mod_hash(d, K, a, whole(0));                                                               \
     double r = f_##name(d, real(to_double(a)), b).f;                                                                             \
-    return isfinite(r) && r != floor(r) ? mod_hash(d, K, a, whole(0)) : from_double(r);                                          \
+    bool plain = token(a) ? !isfinite(r) || r == floor(r) : isfinite(r) && r == floor(r);                                        \
+    return plain ? from_double(r) : mod_hash(d, K, a, whole(0));                                                                 \
   }
 MOD_FN(floor, EX_FLOOR)
 MOD_FN(exp, EX_EXP)
