@@ -49,6 +49,9 @@ static bool joins(const Op *op, int i, int j, const int64_t *s1, const int64_t *
   return cg_even(x) && s1[i] == s1[j] * cg_capacity(x) && s2[i] == s2[j] * cg_capacity(x);
 }
 
+/* Does a rank step along the index at all? One that does not joins anything, itself among them. */
+static bool long_index(const Search *s, int i) { return cg_capacity(&s->op->space.idx[i]) > 1; }
+
 /* The run that ends (innermost) in index j. */
 static Run run_of(const Search *s, int cls, int j, const int64_t *s1, const int64_t *s2) {
   Run r = {0};
@@ -57,7 +60,7 @@ static Run run_of(const Search *s, int cls, int j, const int64_t *s1, const int6
     chain[n++] = at;
     int next = -1;
     for (int i = 0; i < s->op->space.n; i++)
-      if (i != at && s->where[i] == cls && s->op->space.idx[i].range > 1 && joins(s->op, i, at, s1, s2)) next = i;
+      if (i != at && s->where[i] == cls && long_index(s, i) && joins(s->op, i, at, s1, s2)) next = i;
     at = next;
   }
   while (n > 0) r.index[r.n++] = chain[--n];
@@ -68,10 +71,10 @@ static Run run_of(const Search *s, int cls, int j, const int64_t *s1, const int6
 static int runs_of(const Search *s, int cls, const int64_t *s1, const int64_t *s2, Run out[MAX_INDEX]) {
   int n = 0;
   for (int j = 0; j < s->op->space.n; j++) {
-    if (s->where[j] != cls || s->op->space.idx[j].range <= 1) continue;
+    if (s->where[j] != cls || !long_index(s, j)) continue;
     bool inner = true;
     for (int i = 0; i < s->op->space.n; i++)
-      if (i != j && s->where[i] == cls && s->op->space.idx[i].range > 1 && joins(s->op, j, i, s1, s2)) inner = false;
+      if (i != j && s->where[i] == cls && long_index(s, i) && joins(s->op, j, i, s1, s2)) inner = false;
     if (inner) out[n++] = run_of(s, cls, j, s1, s2);
   }
   return n;
