@@ -176,8 +176,9 @@ UNIT(windows_guards_and_values) {
               "%l[n,d]: f32[N=5, D=8] = gather %x[1,%e[n],d]\n"
               "%o[n,d]: f32[N=5, D=8] = gather (%x[1,%e[n] + 3,d] else 7.0)\n"
               "%a[v,d]: f32[V=6, D=8] = scatter_add[n: N=5] into [%e[n], d] %l[n,d] * 2.0\n"
+              "%p[b,t,i,j]: f32[B=2, T=6, 2, 3] = nest %x[b,t,3*i + j + 1]\n"
               "tap output \"h\" %h\ntap output \"c\" %c\ntap output \"z\" %z\ntap output \"l\" %l\ntap output \"o\" %o\n"
-              "tap output \"a\" %a\n");
+              "tap output \"a\" %a\ntap output \"p\" %p\n");
 }
 
 UNIT(selection_scans_and_random_numbers) {
