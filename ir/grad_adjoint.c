@@ -224,29 +224,48 @@ static ValueId same_value(const Solver *s, const Space *sp, const Expr *body) {
   return t->dtype == s->type->dtype ? v : -1;
 }
 
-/* A row that is read with `else` may be any integer: it goes through a map that makes it 0 where it is outside,
-   over those of the forward op's indices that it uses. The contribution is 0 there (grad_inside). */
-static IExpr *safe_row(Grad *g, Flow *f, const Expr *read, int d) {
-  Arena *a = g->m->arena;
-  Space sp = {0};
+static void too_many(Grad *g, const Flow *f, int most) {
+  Diag *e = diag_error(g->cx->diags, "E0591", f->op->loc, "the gradient of this statement needs more than %d indices", most);
+  diag_help(g->cx->diags, e, "split the statement in two");
+}
+
+/* May a read by value inside x leave its dim, over the indices of sp? */
+static bool may_leave(const Solver *s, const Space *sp, const IExpr *x) {
+  for (int i = 0; i < x->n; i++) {
+    const Term *t = &x->term[i];
+    if (t->sub && may_leave(s, sp, t->sub)) return true;
+    for (int k = 0; t->kind == ATOM_VALUE && k < t->nat; k++) {
+      int64_t lo, hi;
+      ix_bounds(t->at[k], sp, &lo, &hi);
+      if (lo < 0 || hi >= s->g->m->values.at[s->f->in.at[t->operand]].type.dim[k].size) return true;
+    }
+  }
+  return false;
+}
+
+/* A row that is read with `else` may be any integer, and over the gradient's indices `x` may read it where it is not:
+   then it goes through a map over those that it uses, which makes it 0 outside. The contribution is 0 there. */
+static IExpr *safe_row(Solver *s, Flow *f, const Space *sp, const IExpr *x, int d) {
+  Arena *a = s->a;
+  Space own = {0};
   IExpr *by[MAX_INDEX] = {0}, *at[MAX_INDEX];
   Type t = {.dtype = I32};
-  for (int i = 0; i < f->space.n; i++) {
-    if (!ix_uses(read->ix[d], i)) continue;
-    at[sp.n] = ix_index(a, i);
-    by[i] = ix_index(a, sp.n);
-    t.dim[t.rank++] = (Dim){.name = f->space.idx[i].dim, .size = f->space.idx[i].range};
-    sp.idx[sp.n++] = f->space.idx[i];
+  for (int i = 0; i < sp->n; i++) {
+    if (!ix_uses(x, i)) continue;
+    if (t.rank == MAX_RANK) return too_many(s->g, f, MAX_RANK), ix_const(a, 0);
+    at[own.n] = ix_index(a, i);
+    by[i] = ix_index(a, own.n);
+    t.dim[t.rank++] = (Dim){.name = sp->idx[i].dim, .size = sp->idx[i].range};
+    own.idx[own.n++] = sp->idx[i];
   }
-  sp.nout = sp.n;
-  int64_t size = g->m->values.at[f->in.at[read->operand]].type.dim[d].size;
-  Expr *row = grad_index_value(g, &f->in, read->ix[d]), *zero = ex_int(a, I32, 0);
-  Expr *inside = ex_2(a, EX_AND, ex_2(a, EX_GE, row, zero), ex_2(a, EX_LT, row, ex_int(a, I32, size)));
-  Op *op = grad_op(g, OP_NEST, f->op->loc, TAG_INPUT_GRAD);
-  op->space = sp;
+  own.nout = own.n;
+  Expr *row = tidy(s, sp, grad_index_value(s->g, &f->in, x)), *zero = ex_int(a, I32, 0);
+  Expr *inside = ex_2(a, EX_AND, ex_2(a, EX_GE, row, zero), ex_2(a, EX_LT, row, ex_int(a, I32, s->type->dim[d].size)));
+  Op *op = grad_op(s->g, OP_NEST, f->op->loc, TAG_INPUT_GRAD);
+  op->space = own;
   op->body = ex_substitute(a, ex_where(a, inside, row, zero), by, NULL);
-  vec_push(a, f->in, grad_emit(g, op, "row", t, &f->in));
-  return ix_value(a, f->in.n - 1, sp.n, at);
+  vec_push(a, f->in, grad_emit(s->g, op, "row", t, &f->in));
+  return ix_value(a, f->in.n - 1, own.n, at);
 }
 
 /* A read by value whose rows are all different: d.x[b,v] = where(v == row[b], c[b], 0), without a scatter. */
@@ -260,21 +279,19 @@ static Expr *in_row(const Solver *s, Expr *body, IExpr *const *by) {
   return body;
 }
 
-static IExpr **rows_of(const Solver *s, Flow *f, IExpr *const *by) {
+static IExpr **rows_of(Solver *s, Flow *f, const Space *sp, IExpr *const *by) {
   IExpr **into = NEW_ARRAY(s->a, IExpr *, s->read->nix);
   for (int d = 0; d < s->read->nix; d++) {
-    IExpr *row = s->read->ix[d];
-    if (!ix_by_value(row)) {
+    IExpr *row = ix_substitute(s->a, s->read->ix[d], by, NULL);
+    if (!ix_by_value(row))
       into[d] = ix_index(s->a, d);
-      continue;
-    }
-    if (s->read->otherwise) row = safe_row(s->g, f, s->read, d);
-    into[d] = ix_substitute(s->a, row, by, NULL);
+    else
+      into[d] = s->read->otherwise || may_leave(s, sp, row) ? safe_row(s, f, sp, row, d) : row;
   }
   return into;
 }
 
-static Op *adjoint_op(const Solver *s, Flow *f, IExpr *const *by, Space sp, Expr *body) {
+static Op *adjoint_op(Solver *s, Flow *f, IExpr *const *by, Space sp, Expr *body) {
   bool by_value = false, sums = sp.n > sp.nout;
   for (int d = 0; d < s->read->nix; d++) by_value = by_value || ix_by_value(s->read->ix[d]);
   GradTag tag = s->g->weight[f->in.at[s->read->operand]] ? TAG_WEIGHT_GRAD : TAG_INPUT_GRAD;
@@ -282,7 +299,7 @@ static Op *adjoint_op(const Solver *s, Flow *f, IExpr *const *by, Space sp, Expr
   op->space = sp;
   op->body = by_value && !sums ? in_row(s, body, by) : body;
   if (op->kind == OP_SCATTER_ADD)
-    op->into = rows_of(s, f, by);
+    op->into = rows_of(s, f, &sp, by);
   else
     op->reduce = sums ? RED_SUM : RED_NONE;
   return op;
@@ -296,9 +313,7 @@ static void contribute(Grad *g, Flow *f, const Expr *read, Expr *c) {
   Solver s = {.g = g, .a = a, .f = f, .read = read, .c = c, .type = &type, .space = f->space};
   solve(&s);
   if (s.full) {
-    Diag *e =
-        diag_error(g->cx->diags, "E0591", f->op->loc, "the gradient of this statement needs more than %d indices", MAX_INDEX);
-    diag_help(g->cx->diags, e, "split the statement in two");
+    too_many(g, f, MAX_INDEX);
     return;
   }
   IExpr *to[MAX_INDEX] = {0}, *by[MAX_INDEX] = {0};
