@@ -76,15 +76,17 @@ static inline float dtrt_expf(float x) {
   p = DTRT_FMA(p, r, 4.99999851e-1f);
   p = DTRT_FMA(p, r, 1.0f);
   p = DTRT_FMA(p, r, 1.0f);
-  int32_t k = (int32_t)n, half = k >> 1;
-  return p * dtrt_float_of((half + 127) << 23) * dtrt_float_of((k - half + 127) << 23);
+  // half of 2^n goes into the exponent of p, where nothing can reassociate it (unsigned: n of a NaN is anything)
+  uint32_t k = (uint32_t)(int32_t)n, half = (uint32_t)((int32_t)k >> 1);
+  float scaled = dtrt_float_of((int32_t)((uint32_t)dtrt_bits_of(p) + (half << 23)));
+  return scaled * dtrt_float_of((int32_t)((k - half + 127u) << 23));
 }
 
 /* ln(m 2^e) with m in [sqrt(1/2), sqrt(2)). Numbers below 2^-126 are scaled up first. */
 static inline float dtrt_logf(float x) {
   bool tiny = x < 1.17549435e-38f;
   float y = tiny ? x * 8388608.0f : x;
-  int32_t b = dtrt_bits_of(y) + (0x3f800000 - 0x3f3504f3);
+  int32_t b = (int32_t)((uint32_t)dtrt_bits_of(y) + (0x3f800000u - 0x3f3504f3u));
   float e = (float)((b >> 23) - 127) - (tiny ? 23.0f : 0.0f);
   float f = dtrt_float_of((b & 0x007fffff) + 0x3f3504f3) - 1.0f;
   float z = f * f;
@@ -115,7 +117,7 @@ static inline float dtrt_log1pf(float x) {
   p = DTRT_FMA(p, z, 0.66666667f);
   float near = DTRT_FMA(p * z, s, 2.0f * s);
   float far = dtrt_logf(1.0f + x);
-  return x > -0.4f && x < 0.6f ? near : far;
+  return x > -0.5f && x < 1.0f ? near : far;
 }
 
 static inline float dtrt_tanhf(float x) {
