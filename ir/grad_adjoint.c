@@ -269,10 +269,10 @@ static IExpr *safe_row(Solver *s, Flow *f, const Space *sp, const IExpr *x, int 
 }
 
 /* A read by value whose rows are all different: d.x[b,v] = where(v == row[b], c[b], 0), without a scatter. */
-static Expr *in_row(const Solver *s, Expr *body, IExpr *const *by) {
+static Expr *in_row(Solver *s, const Space *sp, Expr *body, IExpr *const *by) {
   for (int d = s->read->nix - 1; d >= 0; d--) {
     if (!ix_by_value(s->read->ix[d])) continue;
-    Expr *row = ex_substitute(s->a, grad_index_value(s->g, &s->f->in, s->read->ix[d]), by, NULL);
+    Expr *row = tidy(s, sp, ex_substitute(s->a, grad_index_value(s->g, &s->f->in, s->read->ix[d]), by, NULL));
     Expr *here = ex_2(s->a, EX_EQ, ex_index(s->a, ix_index(s->a, d)), row);
     body = ex_where(s->a, here, body, ex_lit(s->a, body->dtype, 0));
   }
@@ -297,7 +297,7 @@ static Op *adjoint_op(Solver *s, Flow *f, IExpr *const *by, Space sp, Expr *body
   GradTag tag = s->g->weight[f->in.at[s->read->operand]] ? TAG_WEIGHT_GRAD : TAG_INPUT_GRAD;
   Op *op = grad_op(s->g, by_value && sums ? OP_SCATTER_ADD : OP_NEST, f->op->loc, tag);
   op->space = sp;
-  op->body = by_value && !sums ? in_row(s, body, by) : body;
+  op->body = by_value && !sums ? in_row(s, &sp, body, by) : body;
   if (op->kind == OP_SCATTER_ADD)
     op->into = rows_of(s, f, &sp, by);
   else
