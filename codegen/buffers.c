@@ -44,7 +44,8 @@ typedef struct {
 static const Type *type_of(const Planner *p, ValueId v) { return &p->m->values.at[v].type; }
 
 static int new_slot(Planner *p, int64_t bytes, const Region *r, int last) {
-  Slot s = {.bytes = bytes, .offset = -1, .start = p->clock, .end = p->clock, .last = last, .region = r, .claimed = -1};
+  Slot s = {
+      .bytes = max_i64(1, bytes), .offset = -1, .start = p->clock, .end = p->clock, .last = last, .region = r, .claimed = -1};
   vec_push(p->a, p->slot, s);
   return p->slot.n - 1;
 }
@@ -75,7 +76,7 @@ static bool in_place(const Planner *p, const Step *s, const GroupPlan *g, ValueI
 static bool reusable(const Planner *p, int slot, int step, const Region *r, int64_t bytes) {
   if (slot < 0) return false;
   const Slot *s = &p->slot.at[slot];
-  return !s->leaf && s->region == r && s->last <= step && s->bytes == bytes && s->claimed != p->clock;
+  return !s->leaf && s->region == r && s->last <= step && s->bytes == max_i64(1, bytes) && s->claimed != p->clock;
 }
 
 static int slot_for(Planner *p, const Step *s, const GroupPlan *g, int step, const Region *r, ValueId v) {
