@@ -196,6 +196,9 @@ static IExpr *index_name(Stmt *st, const AstExpr *e) {
     unknown_name(st->cx, e->loc, "dim", e->name, SYM_DIM);
     return NULL;
   }
+  for (int k = 0; k < st->unbound.n; k++)
+    if (!strcmp(st->unbound.at[k], e->name)) return NULL;
+  vec_push(lw->a, st->unbound, e->name);
   Diag *g = fault(lw, "E0310", e->loc, "index `%s` is neither on the left side nor reduced", e->name);
   if (s)
     diag_help(lw->d, g, "a bare name inside [ ] is an index; the tensor `%s` is read by value with its own indices", e->name);
@@ -242,7 +245,17 @@ static IExpr *index_by_value(Stmt *st, const AstExpr *e) {
   return ix_value(st->lw->a, r->operand, r->nix, r->ix);
 }
 
-IExpr *index_expr(Stmt *st, const AstExpr *e) {
+static bool fits_32(int64_t x) { return x >= INT32_MIN && x <= INT32_MAX; }
+
+/* No dim has more than 2^31 elements, so larger constants are slips. */
+static bool is_small(const IExpr *x) {
+  bool small = fits_32(x->c);
+  for (int i = 0; i < x->n; i++)
+    small = small && fits_32(x->term[i].coef) && fits_32(x->term[i].k) && (!x->term[i].sub || is_small(x->term[i].sub));
+  return small;
+}
+
+static IExpr *index_kind(Stmt *st, const AstExpr *e) {
   switch (e->kind) {
   case AST_INT: return ix_const(st->lw->a, e->ival);
   case AST_NAME: return index_name(st, e);
@@ -257,4 +270,9 @@ IExpr *index_expr(Stmt *st, const AstExpr *e) {
   default: break;
   }
   return index_fault(st, e, "this is no index expression");
+}
+
+IExpr *index_expr(Stmt *st, const AstExpr *e) {
+  IExpr *x = index_kind(st, e);
+  return !x || is_small(x) ? x : index_fault(st, e, "a constant of this index does not fit 32 bits");
 }

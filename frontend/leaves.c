@@ -4,6 +4,8 @@
      param w: f32[D, F] = normal(0.02)                               "layer.w"; [L, D, F] with stack 1 below a repeat     */
 #include "lower.h"
 
+#include <math.h>
+
 static void declare_tensor(Ctx *cx, AstName name, TensorRef t) {
   Symbol *s = scope_declare(cx->lw, cx->scope, SYM_TENSOR, name);
   s->tensor = t;
@@ -70,7 +72,7 @@ static bool source_fits(Ctx *cx, const AstItem *it, const Source *s, const Tenso
 
 static ValueId input_leaf(Ctx *cx, const AstItem *it, int part, const Source *s, Type type) {
   Lower *lw = cx->lw;
-  Op *op = ir_op(lw->m, OP_INPUT, it->loc);
+  Op *op = ir_op(lw->m, OP_INPUT, it->names.at[part].loc);
   op->name = it->names.at[part].text;
   op->source = s->kind;
   op->file = s->file;
@@ -102,6 +104,14 @@ typedef struct {
   InitKind kind;
   double a, b;
 } Init;
+
+typedef struct {
+  const char *name; /* in full */
+  Loc loc;
+  Init init;
+  bool frozen;
+  int nstack;
+} Leaf;
 
 static const char *const INITIALISERS[] = {"zeros", "ones", "normal", "uniform", NULL};
 
@@ -146,6 +156,16 @@ static bool init_of(Ctx *cx, const AstExpr *e, Init *init) {
   return false;
 }
 
+static bool init_sound(Ctx *cx, const AstExpr *e, const Init *init) {
+  bool drawn = init->kind == INIT_NORMAL || init->kind == INIT_UNIFORM;
+  const char *why = isnan(init->a) || isnan(init->b)                      ? "this initial value is not a number"
+                    : drawn && (!isfinite(init->a) || !isfinite(init->b)) ? "random numbers are drawn between finite bounds"
+                    : init->kind == INIT_UNIFORM && init->a > init->b     ? "`uniform(a, b)` runs from the lower end to the upper"
+                                                                          : NULL;
+  if (why) fault(cx->lw, "E0503", e->loc, "%s", why);
+  return !why;
+}
+
 static int frames_of(const Frame *fr) {
   int n = 0;
   for (; fr->outer; fr = fr->outer) n++;
@@ -160,25 +180,25 @@ static Type stacked_type(const Frame *fr, Type t) {
   return t;
 }
 
-static ValueId param_leaf(Ctx *cx, Frame *top, const char *name, Type t, const Init *init, const AstItem *it, int nstack) {
+static ValueId param_leaf(Ctx *cx, Frame *top, const Leaf *leaf, Type t) {
   Lower *lw = cx->lw;
-  Op *op = ir_op(lw->m, OP_PARAM, it->loc);
-  op->name = name;
-  op->init = init->kind;
-  op->init_a = init->a;
-  op->init_b = init->b;
-  op->frozen = it->frozen;
-  op->nstack = nstack;
-  ValueId v = ir_out(lw->m, op, name, t);
+  Op *op = ir_op(lw->m, OP_PARAM, leaf->loc);
+  op->name = leaf->name;
+  op->init = leaf->init.kind;
+  op->init_a = leaf->init.a;
+  op->init_b = leaf->init.b;
+  op->frozen = leaf->frozen;
+  op->nstack = leaf->nstack;
+  ValueId v = ir_out(lw->m, op, leaf->name, t);
   ir_append(lw->m, top->region, op);
   return v;
 }
 
 /* The leaf's slice in this frame: each repeat on the way hands its rounds their part. */
-static ValueId param_in(Ctx *cx, Frame *fr, const char *name, Type t, const Init *init, const AstItem *it, int nstack) {
+static ValueId param_in(Ctx *cx, Frame *fr, const Leaf *leaf, Type t) {
   Lower *lw = cx->lw;
-  if (!fr->outer) return param_leaf(cx, fr, name, t, init, it, nstack);
-  ValueId outer = param_in(cx, fr->outer, name, stacked_type(fr, t), init, it, nstack);
+  if (!fr->outer) return param_leaf(cx, fr, leaf, t);
+  ValueId outer = param_in(cx, fr->outer, leaf, stacked_type(fr, t));
   ValueId arg = ir_arg(lw->m, fr->region, lw->m->values.at[outer].name, t);
   vec_push(lw->a, fr->stacked_in, outer);
   vec_push(lw->a, fr->stacked_arg, arg);
@@ -210,11 +230,12 @@ void lower_param(Ctx *cx, const AstItem *it) {
   TensorRef t;
   Init init = {0};
   bool ok = type_of(cx, &it->type, true, &type, &t);
-  ok &= init_of(cx, it->value, &init);
+  ok &= init_of(cx, it->value, &init) && init_sound(cx, it->value, &init);
   ok = ok && param_type(cx, it, &t, &type);
   for (int i = 0; i < it->names.n; i++) {
-    const char *name = arena_printf(lw->a, "%s%s", cx->path, it->names.at[i].text);
-    if (ok) t.v = param_in(cx, cx->fr, name, type, &init, it, frames_of(cx->fr));
+    Leaf leaf = {.loc = it->names.at[i].loc, .init = init, .frozen = it->frozen, .nstack = frames_of(cx->fr)};
+    leaf.name = arena_printf(lw->a, "%s%s", cx->path, it->names.at[i].text);
+    if (ok) t.v = param_in(cx, cx->fr, &leaf, type);
     t.bad = !ok;
     declare_tensor(cx, it->names.at[i], t);
   }
@@ -230,9 +251,25 @@ static void tap(Ctx *cx, TapKind kind, const char *name, ValueId v, Loc loc) {
   ir_append(cx->lw->m, cx->fr->region, op);
 }
 
+bool is_number(Ctx *cx, const TensorRef *t, Loc loc) {
+  if (t->dtype != BOOL) return true;
+  Diag *g = fault(cx->lw, "E0210", loc, "a number is wanted here, this is true or false");
+  diag_help(cx->lw->d, g, "a condition becomes a number by `where(c, 1, 0)` or `f32(c)`");
+  return false;
+}
+
+/* The keys of a line of the log that are there without metrics. */
+static bool on_step_line(const char *name) {
+  static const char *const keys[] = {"step", "loss", "grad_norm", "lr", "ms", "tokens_per_s"};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (!strcmp(name, keys[i])) return true;
+  return false;
+}
+
 void lower_metric(Ctx *cx, const AstItem *it) {
   Lower *lw = cx->lw;
   TensorRef t = whole_value(cx, it->value, it->name.text, it->loc);
+  if (on_step_line(it->name.text)) fault(lw, "E0202", it->name.loc, "the step line has a number `%s` of its own", it->name.text);
   for (int i = 0; i < lw->metrics.n; i++)
     if (!strcmp(lw->metrics.at[i], it->name.text)) fault(lw, "E0202", it->name.loc, "two metrics `%s`", it->name.text);
   vec_push(lw->a, lw->metrics, it->name.text);
@@ -242,6 +279,7 @@ void lower_metric(Ctx *cx, const AstItem *it) {
     diag_help(lw->d, g, "reduce it, e.g. `mean[b](...)`");
     return;
   }
+  if (!is_number(cx, &t, it->value->loc)) return;
   if (t.dtype != F32) t = copy_as(cx, t, F32, NULL, it->name.text, it->loc);
   tap(cx, TAP_METRIC, it->name.text, t.v, it->loc);
 }

@@ -136,7 +136,10 @@ static void lex_number(Lexer *x) {
   if (word) return;
   errno = 0;
   t->fval = strtod(t->text, NULL);
-  if (real && !isfinite(t->fval)) diag_error(x->d, "E0104", t->loc, "%s is more than f64 can hold", t->text);
+  if (real && !isfinite(t->fval)) {
+    diag_error(x->d, "E0104", t->loc, "%s is more than f64 can hold", t->text);
+    t->fval = 1; /* no error follows from it */
+  }
   if (real) return;
   t->ival = strtoll(t->text, NULL, 10);
   if (errno == ERANGE) diag_error(x->d, "E0104", t->loc, "%.40s is more than i64 can hold", t->text);

@@ -148,8 +148,9 @@ typedef struct {
   VEC(IndexVar) idx; /* the live ones, outermost first */
   ValueId first;     /* values from here on were made by this statement */
   bool bad;
-  bool blind; /* some tensor's shape is not known after an error: ranges may be missing for that reason alone */
-  int nwhole; /* whole tensors (`x = y + z`) are read at the indices 0 .. nwhole-1; -1: must be indexed */
+  VEC(const char *) unbound; /* names in [ ] that are no indices: reported once */
+  bool blind;                /* some tensor's shape is not known after an error: ranges may be missing for that reason alone */
+  int nwhole;                /* whole tensors (`x = y + z`) are read at the indices 0 .. nwhole-1; -1: must be indexed */
   const DefEnv *env;
 } Stmt;
 
@@ -194,6 +195,7 @@ void lower_mesh(Ctx *cx, const AstItem *it);
 void lower_dims(Ctx *cx, const AstItem *it);
 void lower_layout(Ctx *cx, const AstItem *it);
 void check_overrides(Ctx *cx, const Ast *ast);
+void check_rules(Ctx *cx); /* its dims and axes exist */
 
 /* ---- types.c ---------------------------------------------------------------------------------------------- */
 
@@ -202,6 +204,7 @@ void check_overrides(Ctx *cx, const Ast *ast);
 bool type_of(Ctx *cx, const AstType *t, bool closed, Type *type, TensorRef *shape);
 /* Adds `@ axes` to a dim; `used` collects axes of the tensor. */
 void pin_dim(Ctx *cx, const AstAxes *axes, Dim *dim, Type *whole);
+int axis_named(Ctx *cx, AstName name);                                   /* of the mesh; -1 is reported */
 Type type_for(Lower *lw, DType d, int rank, const Extent *dim, Loc loc); /* open; a size that overflows is reported */
 TensorRef tensor_of(ValueId v, DType d, Exactness x, int rank, const Extent *dim);
 const char *shape_text(Arena *a, const TensorRef *t); /* "f32[B, T]" */
@@ -301,6 +304,7 @@ void assign_result(Ctx *cx, const AstLhs *lhs, TensorRef t, Loc loc); /* whole t
 
 void lower_input(Ctx *cx, const AstItem *it);
 void lower_param(Ctx *cx, const AstItem *it);
+bool is_number(Ctx *cx, const TensorRef *t, Loc loc); /* reports a condition */
 void lower_metric(Ctx *cx, const AstItem *it);
 void lower_output(Ctx *cx, const AstItem *it);
 void lower_train(Ctx *cx, const AstItem *it);

@@ -61,6 +61,7 @@ static void lower_file(Ctx *cx, const Ast *ast) {
   for (int i = 0; i < ast->items.n; i++)
     if (ast->items.at[i]->kind != ITEM_MESH) declare(cx, ast->items.at[i]);
   check_overrides(cx, ast);
+  check_rules(cx);
   for_functions(cx, ast, ITEM_DEF, check_def);
   lower_items(cx, cx->items, cx->nitems);
   for_functions(cx, ast, ITEM_BLOCK, check_if_uncalled);

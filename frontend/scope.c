@@ -151,6 +151,21 @@ static void offer_scope(const Scope *s, SymKind kind, bool inner, const char **w
   }
 }
 
+/* Where a statement or declaration further down gives that name, or nowhere: line 0. */
+static Loc given_below(const Ctx *cx, Loc use, const char *name) {
+  for (int i = 0; i < cx->nitems; i++) {
+    const AstItem *it = cx->items[i];
+    if (it->loc.file != use.file || it->loc.line < use.line) continue;
+    for (int k = 0; k < it->lhs.n; k++)
+      if (!strcmp(it->lhs.at[k].name.text, name)) return it->lhs.at[k].name.loc;
+    for (int k = 0; k < it->names.n && it->kind != ITEM_OUTPUT; k++)
+      if (!strcmp(it->names.at[k].text, name)) return it->names.at[k].loc;
+    for (int k = 0; k < it->dims.n; k++)
+      if (!strcmp(it->dims.at[k].name.text, name)) return it->dims.at[k].name.loc;
+  }
+  return (Loc){0};
+}
+
 void unknown_name(Ctx *cx, Loc loc, const char *what, const char *name, SymKind kind) {
   Lower *lw = cx->lw;
   if (lw->lossy) return;
@@ -159,6 +174,12 @@ void unknown_name(Ctx *cx, Loc loc, const char *what, const char *name, SymKind 
   if (hidden) {
     diag_mark(lw->d, g, "a block sees dims, defs and its arguments, nothing else");
     diag_label(lw->d, g, hidden->loc, "this `%s` belongs to the file: pass it as an argument", name);
+    return;
+  }
+  Loc below = given_below(cx, loc, name);
+  if (below.line) {
+    diag_label(lw->d, g, below, "`%s` is made here, further down", name);
+    diag_help(lw->d, g, "statements and dims stand above what uses them");
     return;
   }
   const char **words = NEW_ARRAY(lw->a, const char *, MAX_WORDS + 100);

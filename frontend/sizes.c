@@ -221,6 +221,15 @@ void lower_layout(Ctx *cx, const AstItem *it) {
   }
 }
 
+void check_rules(Ctx *cx) {
+  for (int i = 0; i < cx->lw->rules.n; i++) {
+    const LayoutRule *r = &cx->lw->rules.at[i];
+    const Symbol *s = scope_find(cx->scope, r->dim.text);
+    if (!s || s->kind != SYM_DIM) unknown_name(cx, r->dim.loc, "dim", r->dim.text, SYM_DIM);
+    for (int k = 0; k < r->axes->names.n; k++) axis_named(cx, r->axes->names.at[k]);
+  }
+}
+
 /* ---- overrides ----------------------------------------------------------------------------------------------------- */
 
 static bool declares_dim(const Ast *ast, const char *name) {

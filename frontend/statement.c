@@ -103,19 +103,24 @@ static bool mentions(const AstExpr *e, const char *name) {
   return mentions(e->left, name) || mentions(e->right, name) || mentions(e->otherwise, name);
 }
 
-/* An index that nobody wrote, named after its dim, told apart from those in e. */
-static void bind_made(Stmt *st, Extent x, const AstExpr *e, Loc loc, const char *why) {
+/* An index that nobody wrote, named after its dim, told apart from those in the n expressions. */
+static void bind_made(Stmt *st, Extent x, const AstExpr *const *e, int n, Loc loc, const char *why) {
   Arena *a = st->lw->a;
   char *name = arena_printf(a, "%s", x.name ? x.name : "i");
   *name = (char)tolower((unsigned char)*name);
-  while (index_find(st, name) >= 0 || name_reserved(name) || (e && mentions(e, name))) name = arena_printf(a, "%s_", name);
+  bool taken = true;
+  while (taken) {
+    taken = index_find(st, name) >= 0 || name_reserved(name);
+    for (int i = 0; i < n; i++) taken |= mentions(e[i], name);
+    if (taken) name = arena_printf(a, "%s_", name);
+  }
   IndexVar v = {.name = name, .loc = loc, .range = x, .known = true, .range_loc = loc, .range_why = why};
   vec_push(a, st->idx, v);
 }
 
 static void bind_whole(Stmt *st, const TensorRef *t, const AstExpr *e, Loc loc, const char *name) {
   const char *why = arena_printf(st->lw->a, "`%s` is %s", name, shape_text(st->lw->a, t));
-  for (int i = 0; i < t->rank; i++) bind_made(st, t->dim[i], e, loc, why);
+  for (int i = 0; i < t->rank; i++) bind_made(st, t->dim[i], &e, 1, loc, why);
   st->nwhole = t->rank;
 }
 
@@ -181,17 +186,41 @@ void assign_result(Ctx *cx, const AstLhs *lhs, TensorRef t, Loc loc) {
 /* ---- y[e[n]: E, d] += x[n,d] ------------------------------------------------------------------------------------------------
  */
 
-/* Indices that live only in the reads by value: they are summed over. */
-static void bind_free(Stmt *st, const AstExpr *e) {
-  if (e->kind == AST_NAME && !e->is_dim && index_find(st, e->name) < 0) index_bind(st, (AstName){e->name, e->loc}, NULL);
-  for (int i = 0; i < e->index.n; i++) bind_free(st, e->index.at[i]);
-  if (e->left) bind_free(st, e->left);
-  if (e->right) bind_free(st, e->right);
+/* The reductions around a part of the expression. */
+typedef struct Around {
+  const AstExpr *e;
+  const struct Around *outer;
+} Around;
+
+static bool bound_around(const Around *at, const char *name) {
+  for (; at; at = at->outer)
+    for (int i = 0; is_reduction(at->e->name) && i < at->e->binds.n; i++)
+      if (!strcmp(at->e->binds.at[i].name.text, name)) return true;
+  return false;
+}
+
+/* Indices that live only in the reads by value: they are summed over. A bare name in a value position is one only if no
+   scalar has it. */
+static void bind_free(Stmt *st, const AstExpr *e, bool in_index, const Around *around) {
+  if (!e) return;
+  if (e->kind == AST_NAME && !e->is_dim && index_find(st, e->name) < 0 && !bound_around(around, e->name)) {
+    bool other = !in_index && (scope_find(st->cx->scope, e->name) || name_reserved(e->name));
+    if (!other) index_bind(st, (AstName){e->name, e->loc}, NULL);
+  }
+  Around here = {e, around};
+  const Around *inside = e->kind == AST_REDUCE ? &here : around;
+  for (int i = 0; i < e->index.n; i++) bind_free(st, e->index.at[i], true, inside);
+  for (int i = 0; i < e->args.n; i++) bind_free(st, e->args.at[i].value, false, inside);
+  bind_free(st, e->left, in_index, inside);
+  bind_free(st, e->right, in_index, inside);
+  bind_free(st, e->otherwise, false, inside);
 }
 
 static bool scatter_left(Stmt *st, const AstItem *it, const AstLhs *lhs) {
   Lower *lw = st->lw;
   bool by_value = false, ok = rank_fits(st, lhs);
+  const AstExpr *written[MAX_RANK + 1] = {it->value};
+  for (int i = 0; ok && i < lhs->index.n; i++) written[i + 1] = lhs->index.at[i].index;
   for (int i = 0; ok && i < lhs->index.n; i++) {
     const AstLhsIndex *x = &lhs->index.at[i];
     bool plain = x->index->kind == AST_NAME;
@@ -207,7 +236,7 @@ static bool scatter_left(Stmt *st, const AstItem *it, const AstLhs *lhs) {
       return false;
     }
     if (!extent_of(st->cx, x->range, &rows)) return false;
-    bind_made(st, rows, it->value, x->range->loc, "its range is given here");
+    bind_made(st, rows, written, lhs->index.n + 1, x->range->loc, "its range is given here");
   }
   if (ok && !by_value) {
     Diag *g = fault(lw, "E0318", it->head, "`+=` adds by value into zeros: some index of the left side is a read");
@@ -239,7 +268,7 @@ static TensorRef scatter(Stmt *st, const AstItem *it) {
   if (!scatter_left(st, it, lhs)) return bad;
   int n = lhs->index.n;
   for (int i = 0; i < n; i++)
-    if (lhs->index.at[i].index->kind != AST_NAME) bind_free(st, lhs->index.at[i].index);
+    if (lhs->index.at[i].index->kind != AST_NAME) bind_free(st, lhs->index.at[i].index, true, NULL);
   for (int i = 0; i < n; i++)
     if (lhs->index.at[i].index->kind != AST_NAME) index_infer(st, 0, lhs->index.at[i].index);
   index_infer(st, 0, it->value);

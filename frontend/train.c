@@ -10,7 +10,7 @@ typedef struct {
   double *real; /* where a number goes, or */
   bool *flag;   /* true or false, or */
   double *pair; /* two numbers */
-  bool given;
+  const AstExpr *given;
 } Slot;
 
 static bool bad_value(Ctx *cx, const AstExpr *e, const char *what) {
@@ -19,7 +19,7 @@ static bool bad_value(Ctx *cx, const AstExpr *e, const char *what) {
 }
 
 static bool fill_slot(Ctx *cx, Slot *s, const AstExpr *e) {
-  s->given = true;
+  s->given = e;
   if (s->real) return real_of(cx, e, s->real);
   if (s->flag) {
     bool yes = e->kind == AST_NAME && !strcmp(e->name, "true"), no = e->kind == AST_NAME && !strcmp(e->name, "false");
@@ -61,19 +61,23 @@ static bool fill_slots(Ctx *cx, const AstExpr *call, Slot *slots) {
   return ok;
 }
 
-static bool within(Ctx *cx, const AstExpr *e, const char *what, double v, double lo, double hi) {
-  if (v >= lo && v <= hi) return true;
-  fault(cx->lw, "E0505", e->loc, "%s is %g; it must be between %g and %g", what, v, lo, hi);
-  return false;
+static void within(Ctx *cx, const Slot *s, const char *what, double v, double lo, double hi) {
+  if (s->given && !(v >= lo && v <= hi))
+    fault(cx->lw, "E0505", s->given->loc, "%s is %g; it must be between %g and %g", what, v, lo, hi);
 }
 
 /* ---- optimizer and schedule ------------------------------------------------------------------------------------------------ */
+
+static const double BELOW_ONE = 0.9999999999; /* 1 - beta divides */
 
 static void set_optimizer(Ctx *cx, const AstSetting *s, Train *t) {
   const AstExpr *e = s->value;
   bool sgd = e->kind == AST_CALL && !strcmp(e->name, "sgd"), adamw = e->kind == AST_CALL && !strcmp(e->name, "adamw");
   if (!sgd && !adamw) {
-    fault(cx->lw, "E0505", e->loc, "an optimizer is `sgd(lr = ...)` or `adamw(lr = ...)`");
+    static const char *const words[] = {"sgd", "adamw", NULL};
+    Diag *g = fault(cx->lw, "E0505", e->loc, "an optimizer is `sgd(lr = ...)` or `adamw(lr = ...)`");
+    const char *near = e->kind == AST_NAME || e->kind == AST_CALL ? ast_suggest(e->name, words) : NULL;
+    if (near) diag_help(cx->lw->d, g, "did you mean `%s`?", near);
     return;
   }
   double betas[2] = {0.9, 0.999};
@@ -94,12 +98,12 @@ static void set_optimizer(Ctx *cx, const AstSetting *s, Train *t) {
   t->beta1 = betas[0];
   t->beta2 = betas[1];
   if (!slots[0].given) fault(cx->lw, "E0505", e->loc, "`%s` needs a learning rate: `%s(lr = ...)`", e->name, e->name);
-  within(cx, e, "lr", t->lr, 0, 1e30);
-  within(cx, e, "momentum", t->momentum, 0, 1);
-  within(cx, e, "the first of betas", t->beta1, 0, 0.9999999999);
-  within(cx, e, "the second of betas", t->beta2, 0, 0.9999999999);
-  within(cx, e, "eps", t->eps, 0, 1e30);
-  within(cx, e, "weight_decay", t->weight_decay, 0, 1e30);
+  within(cx, &slots[0], "lr", t->lr, 0, 1e30);
+  within(cx, &slots[3], "weight_decay", t->weight_decay, 0, 1e30);
+  if (sgd) return within(cx, &slots[1], "momentum", t->momentum, 0, 1);
+  within(cx, &slots[1], "the first of betas", t->beta1, 0, BELOW_ONE);
+  within(cx, &slots[1], "the second of betas", t->beta2, 0, BELOW_ONE);
+  within(cx, &slots[2], "eps", t->eps, 0, 1e30);
 }
 
 static void set_schedule(Ctx *cx, const AstSetting *s, Train *t) {
@@ -114,9 +118,9 @@ static void set_schedule(Ctx *cx, const AstSetting *s, Train *t) {
   Slot slots[] = {{"warmup", .real = &t->warmup}, {"steps", .real = &t->schedule_steps}, {"floor", .real = &t->floor}, {NULL}};
   if (constant) slots[0].name = NULL;
   if (!fill_slots(cx, e, slots)) return;
-  within(cx, e, "warmup", t->warmup, 0, 1e15);
-  within(cx, e, "floor", t->floor, 0, 1);
-  if (slots[1].given) within(cx, e, "steps", t->schedule_steps, 1, 1e15);
+  within(cx, &slots[0], "warmup", t->warmup, 0, 1e15);
+  within(cx, &slots[1], "steps", t->schedule_steps, 1, 1e15);
+  within(cx, &slots[2], "floor", t->floor, 0, 1);
 }
 
 /* ---- the other settings
@@ -170,9 +174,7 @@ static void set_later(Ctx *cx, const AstSetting *s, Train *t) {
   (void)t;
   bool none = !s->over.present && ((e->kind == AST_INT && e->ival == (*s->key.text == 'm' ? 1 : 0)) ||
                                    (e->kind == AST_NAME && (!strcmp(e->name, "f32") || !strcmp(e->name, "none"))));
-  for (int i = 0; i < s->over.names.n; i++)
-    if (mesh_axis(&cx->lw->m->mesh, s->over.names.at[i].text) < 0)
-      fault(cx->lw, "E0401", s->over.names.at[i].loc, "the mesh has no axis `%s`", s->over.names.at[i].text);
+  for (int i = 0; i < s->over.names.n; i++) axis_named(cx, s->over.names.at[i]);
   if (!none) not_yet(cx->lw, s->key.loc, arena_printf(cx->lw->a, "`%s`", s->key.text));
 }
 
@@ -182,7 +184,7 @@ static const struct {
 } KEYS[] = {{"optimizer", set_optimizer}, {"lr", set_schedule},        {"clip", set_clip},       {"steps", set_steps},
             {"decay", set_decay},         {"zero", set_later},         {"precision", set_later}, {"reduce", set_later},
             {"recompute", set_later},     {"microbatches", set_later}, {"pipeline", set_later}};
-enum { NKEYS = sizeof KEYS / sizeof *KEYS };
+enum { NKEYS = sizeof KEYS / sizeof *KEYS, KEY_OPTIMIZER = 0, KEY_LR = 1 };
 
 static void set_one(Ctx *cx, const AstSetting *s, Train *t, Loc *given) {
   Lower *lw = cx->lw;
@@ -212,7 +214,7 @@ static bool loss_of(Ctx *cx, const AstItem *it, Train *t) {
     return false;
   }
   TensorRef loss = s->tensor;
-  if (loss.bad) return false;
+  if (loss.bad || !is_number(cx, &loss, it->name.loc)) return false;
   if (loss.rank) {
     Diag *g = fault(lw, "E0506", it->name.loc, "a loss is one number, `%s` is %s", it->name.text, shape_text(lw->a, &loss));
     diag_label(lw->d, g, s->loc, "`%s` is made here", it->name.text);
@@ -228,11 +230,11 @@ static bool loss_of(Ctx *cx, const AstItem *it, Train *t) {
   return true;
 }
 
-static void default_steps(Ctx *cx, const AstItem *it, Train *t) {
+static void default_steps(Ctx *cx, Loc lr, Train *t) {
   if (!t->steps) t->steps = t->schedule_steps > 0 ? (int64_t)t->schedule_steps : 100;
   if (!t->schedule_steps) t->schedule_steps = (double)t->steps;
   if (t->schedule == LR_CONSTANT || t->schedule_steps > t->warmup) return;
-  fault(cx->lw, "E0505", it->name.loc, "the schedule has %g steps of which %g are warmup", t->schedule_steps, t->warmup);
+  fault(cx->lw, "E0505", lr, "the schedule has %g steps of which %g are warmup", t->schedule_steps, t->warmup);
 }
 
 void lower_train(Ctx *cx, const AstItem *it) {
@@ -244,9 +246,9 @@ void lower_train(Ctx *cx, const AstItem *it) {
   int faults = lw->faults;
   for (int i = 0; i < it->settings.n; i++) set_one(cx, &it->settings.at[i], t, given);
   if (lw->faults > faults) return; /* the settings that are missing may be those */
-  if (!given[0].line) {
+  if (!given[KEY_OPTIMIZER].line) {
     Diag *g = fault(lw, "E0509", it->head, "a train block needs an optimizer");
     diag_help(lw->d, g, "add `optimizer = adamw(lr = 1e-3)`");
   }
-  default_steps(cx, it, t);
+  default_steps(cx, given[KEY_LR], t);
 }

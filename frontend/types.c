@@ -44,21 +44,26 @@ Type type_for(Lower *lw, DType d, int rank, const Extent *dim, Loc loc) {
 
 /* ---- pins -------------------------------------------------------------------------------------------------------- */
 
-static void add_part(Ctx *cx, AstName name, Dim *dim, Type *whole, Loc where) {
+int axis_named(Ctx *cx, AstName name) {
   Lower *lw = cx->lw;
   int axis = mesh_axis(&lw->m->mesh, name.text);
-  if (axis < 0) {
-    Diag *g = fault(lw, "E0401", name.loc, "the mesh has no axis `%s`", name.text);
-    const char *words[MAX_AXES + 1] = {0};
-    for (int k = 0; k < lw->m->mesh.naxes; k++) words[k] = lw->m->mesh.axis[k].name;
-    const char *near = ast_suggest(name.text, words);
-    if (near) diag_help(lw->d, g, "did you mean `%s`?", near);
-    if (lw->mesh_loc.line)
-      diag_label(lw->d, g, lw->mesh_loc, "the mesh");
-    else
-      diag_help(lw->d, g, "the file has no mesh: add `mesh pod(%s = 2)`", name.text);
-    return;
-  }
+  if (axis >= 0) return axis;
+  Diag *g = fault(lw, "E0401", name.loc, "the mesh has no axis `%s`", name.text);
+  const char *words[MAX_AXES + 1] = {0};
+  for (int k = 0; k < lw->m->mesh.naxes; k++) words[k] = lw->m->mesh.axis[k].name;
+  const char *near = ast_suggest(name.text, words);
+  if (near) diag_help(lw->d, g, "did you mean `%s`?", near);
+  if (lw->mesh_loc.line)
+    diag_label(lw->d, g, lw->mesh_loc, "the mesh");
+  else
+    diag_help(lw->d, g, "the file has no mesh: add `mesh pod(%s = 2)`", name.text);
+  return -1;
+}
+
+static void add_part(Ctx *cx, AstName name, Dim *dim, Type *whole, Loc where) {
+  Lower *lw = cx->lw;
+  int axis = axis_named(cx, name);
+  if (axis < 0) return;
   AxisPart part = axis_whole(&lw->m->mesh, axis);
   if (type_uses(whole, part)) {
     Diag *g = fault(lw, "E0402", where.line ? where : name.loc, "axis `%s` splits two dims of one tensor", name.text);

@@ -110,7 +110,7 @@ ValueId nest(Stmt *st, Expr *body, IndexSet out, IndexSet red, Reduce reduce, co
   Op *op = space_op(st, OP_NEST, out, red, body, body->dtype, suffix);
   op->reduce = reduce;
   const Expr *e = body->op == EX_CAST && dtype_is_int(body->dtype) ? body->arg[0] : body;
-  if (!red && e->op == EX_READ) origin_set(st->lw, op->out[0], origin_of(st->lw, e->operand));
+  if (!red && e->op == EX_READ && dtype_is_int(e->dtype)) origin_set(st->lw, op->out[0], origin_of(st->lw, e->operand));
   return op->out[0];
 }
 
