@@ -262,7 +262,8 @@ Frag lower_call(Stmt *st, const AstExpr *e) {
 
 static Frag lower_kind(Stmt *st, const AstExpr *e) {
   switch (e->kind) {
-  case AST_INT: return frag_ix(ix_const(st->lw->a, e->ival));
+  case AST_INT: /* index arithmetic saturates at 2^61 */
+    return e->ival >> 53 ? frag_like(FRAG_INT, ex_int(st->lw->a, I64, e->ival)) : frag_ix(ix_const(st->lw->a, e->ival));
   case AST_FLOAT: return constant(st, e->fval);
   case AST_NAME: return lower_name(st, e);
   case AST_READ: return lower_read(st, e);
