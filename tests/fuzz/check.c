@@ -77,13 +77,35 @@ static bool same_results(Check *c, EvalRun *r, const char *when) {
   return true;
 }
 
+/* What the partitioner says that a rank receives in a step. */
+static int64_t priced(const Module *m, const Region *g, int64_t times, int64_t rank) {
+  int64_t bytes = 0;
+  for (int i = 0; i < g->ops.n; i++) {
+    const Op *op = g->ops.at[i];
+    if (op->body_region) bytes += priced(m, op->body_region, times * op->trip, rank);
+    for (int k = 0; op_is_collective(op->kind) && k < op->nin; k++)
+      bytes += times * price_received(&m->mesh, op->kind, &m->values.at[op->in[k]].type, &m->values.at[op->out[k]].type, rank);
+  }
+  return bytes;
+}
+
+static bool prices_agree(Check *c, const EvalRun *r, const char *when) {
+  for (int64_t rank = 0; rank < mesh_devices(&c->m->mesh); rank++) {
+    int64_t said = priced(c->m, c->m->programs.at[0].body, 1, rank), seen = eval_received(r, rank);
+    if (said != seen)
+      return verdict(c, CHECK_DIFFERS, "%s: rank %lld receives %lld bytes, priced at %lld", when, (long long)rank,
+                     (long long)seen, (long long)said);
+  }
+  return true;
+}
+
 static bool agrees(Check *c, const char *when, bool in_arena) {
   const char *why = NULL;
   EvalRun *r = run(c, true, in_arena, &why);
   if (!r) return verdict(c, CHECK_DIFFERS, "%s: %s", when, why);
   if (!same_results(c, r, when)) return false;
   if (!eval_agree(r, &why)) return verdict(c, CHECK_DIFFERS, "%s: %s", when, why);
-  return true;
+  return !c->o.thorough || c->m->stage < STAGE_COLLECTED || prices_agree(c, r, when);
 }
 
 typedef struct {

@@ -200,26 +200,91 @@ static bool gen_integer(Gen *g) {
   return true;
 }
 
+/* An op whose result has these dims; nothing else may be an index of its body. */
+static Build build_shaped(Gen *g, OpKind kind, int rank, const Dim *dims) {
+  Build b = build_new(g, kind);
+  for (int k = 0; k < rank; k++) {
+    b.s.idx[k] = (Index){.name = arena_printf(g->a, "i%d", k), .dim = dims[k].name, .range = dims[k].size};
+    b.dim[k] = dims[k];
+  }
+  b.s.n = b.s.nout = rank;
+  b.closed = true;
+  return b;
+}
+
 ValueId gen_fitting(Gen *g, ValueId like, double *bound) {
   Type t = g->m->values.at[like].type;
-  Build b = build_new(g, OP_NEST);
+  Build b = build_shaped(g, OP_NEST, t.rank, t.dim);
   IExpr **ix = NEW_ARRAY(g->a, IExpr *, t.rank);
-  for (int k = 0; k < t.rank; k++) {
-    int i = b.s.n++;
-    b.s.idx[i] = (Index){.name = arena_printf(g->a, "i%d", i), .dim = t.dim[k].name, .range = t.dim[k].size};
-    b.dim[i] = t.dim[k];
-    ix[k] = ix_index(g->a, i);
-  }
-  b.closed = true;
+  for (int k = 0; k < t.rank; k++) ix[k] = ix_index(g->a, k);
   double other = 0;
   Expr *e = ex_read(g->a, build_operand(&b, like), F32, t.rank, ix, NULL);
   e = ex_2(g->a, rng_percent(&g->rng, 70) ? EX_ADD : EX_MUL, e, build_real(&b, 1, &other));
   if (g->o.small) e = ex_2(g->a, EX_MAX, ex_2(g->a, EX_MIN, e, ex_lit(g->a, F32, 6)), ex_lit(g->a, F32, -6));
   b.op->space = b.s;
-  b.op->space.nout = t.rank;
   b.op->body = e;
   *bound = 6;
   return build_append(&b, "f", gen_type(F32, t.rank, t.dim), 6, 0);
+}
+
+/* ---- attention ---- */
+
+static ValueId gen_shaped(Gen *g, const char *name, int rank, const Dim *dims) {
+  Build b = build_shaped(g, OP_NEST, rank, dims);
+  double bound;
+  Expr *e = build_real(&b, 1, &bound);
+  b.op->space = b.s;
+  b.op->body = e;
+  return build_append(&b, name, gen_type(F32, rank, dims), bound, 0);
+}
+
+/* A read of value v at the indices of `op` that are listed. */
+static Expr *read_at(Build *b, ValueId v, int n, const int *index) {
+  IExpr **ix = NEW_ARRAY(b->g->a, IExpr *, n);
+  for (int k = 0; k < n; k++) ix[k] = ix_index(b->g->a, index[k]);
+  return ex_read(b->g->a, build_operand(b, v), F32, n, ix, NULL);
+}
+
+/* dot, scaled, sometimes with a bias and a mask. */
+static Expr *gen_score(Build *b, int t, int u) {
+  Gen *g = b->g;
+  Expr *e = NEW(g->a, Expr);
+  *e = (Expr){.op = EX_DOT, .dtype = F32};
+  if (rng_percent(&g->rng, 50)) e = ex_2(g->a, EX_MUL, e, ex_lit(g->a, F32, 0.5));
+  if (rng_percent(&g->rng, 40)) {
+    Dim dims[2] = {b->dim[t], b->dim[u]};
+    e = ex_2(g->a, EX_ADD, e, read_at(b, gen_shaped(g, "bias", 2, dims), 2, (int[]){t, u}));
+  }
+  if (rng_percent(&g->rng, 60)) {
+    Expr *mask = ex_2(g->a, EX_LE, ex_index(g->a, ix_index(g->a, u)),
+                      ex_index(g->a, ix_add(g->a, ix_index(g->a, t), ix_const(g->a, rng_below(&g->rng, 3) - 1))));
+    e = ex_where(g->a, mask, e, ex_lit(g->a, F32, -INFINITY));
+  }
+  return e;
+}
+
+static bool gen_attention(Gen *g) {
+  if (g->o.small) return false;
+  enum { B, T, E, U, K };
+  Dim d[5];
+  for (int i = 0; i < 5; i++) d[i] = g->dim[rng_below(&g->rng, GEN_DIMS)];
+  if (d[B].size * d[T].size * d[U].size * (d[E].size + d[K].size) > 2 * GEN_POINTS) return false;
+  ValueId q = gen_shaped(g, "q", 3, (Dim[]){d[B], d[T], d[K]}), k = gen_shaped(g, "k", 3, (Dim[]){d[U], d[K], d[B]}),
+          v = gen_shaped(g, "u", 3, (Dim[]){d[B], d[U], d[E]});
+  Build b = build_shaped(g, OP_ATTENTION, 5, d);
+  b.s.nout = 3;
+  b.op->nkey = 1;
+  b.op->read[0] = read_at(&b, q, 3, (int[]){B, T, K});
+  b.op->read[1] = read_at(&b, k, 3, (int[]){U, K, B});
+  b.op->read[2] = read_at(&b, v, 3, (int[]){B, U, E});
+  b.op->body = gen_score(&b, T, U);
+  b.op->space = b.s;
+  int rows[MAX_INDEX], n = attention_rows(b.op, rows);
+  Dim dims[MAX_RANK];
+  for (int i = 0; i < n; i++) dims[i] = d[rows[i]];
+  build_append(&b, "att", gen_type(F32, 3, d), 0, 0);
+  ir_out(g->m, b.op, "lse", gen_type(F32, n, dims)); /* only the gradient reads it */
+  return true;
 }
 
 /* ---- repeat ---- */
@@ -319,10 +384,11 @@ static bool gen_repeat(Gen *g) {
 /* ---- programs ---- */
 
 void gen_region(Gen *g, int nops) {
-  static bool (*const kinds[])(Gen *) = {gen_map,     gen_map,    gen_map,     gen_reduce,  gen_reduce, gen_product,
-                                         gen_product, gen_gather, gen_gather,  gen_scatter, gen_argmax, gen_topk,
-                                         gen_scan,    gen_random, gen_integer, gen_repeat};
-  for (int made = 0, tries = 0; made < nops && tries < 50; tries++) made += kinds[rng_below(&g->rng, 16)](g);
+  static bool (*const kinds[])(Gen *) = {gen_map,     gen_map,    gen_map,     gen_reduce,  gen_reduce,   gen_product,
+                                         gen_product, gen_gather, gen_gather,  gen_scatter, gen_argmax,   gen_topk,
+                                         gen_scan,    gen_random, gen_integer, gen_repeat,  gen_attention};
+  for (int made = 0, tries = 0; made < nops && tries < 50; tries++)
+    made += kinds[rng_below(&g->rng, (int)(sizeof kinds / sizeof *kinds))](g);
 }
 
 static void gen_dims(Gen *g) {
