@@ -5,13 +5,19 @@
 
 enum { FUEL = 2000000 }; /* nodes and ops that one file may become */
 
+static void declare_block(Ctx *cx, const AstItem *it) {
+  for (int i = 1; i < it->names.n; i++)
+    for (int j = 0; j < i; j++) names_differ(cx->lw, it->names.at[j], it->names.at[i]);
+  scope_declare(cx->lw, cx->scope, SYM_BLOCK, it->name)->item = it;
+}
+
 static void declare(Ctx *cx, const AstItem *it) {
   switch (it->kind) {
   case ITEM_MESH: lower_mesh(cx, it); return;
   case ITEM_DIM: lower_dims(cx, it); return;
   case ITEM_LAYOUT: lower_layout(cx, it); return;
   case ITEM_DEF: scope_declare(cx->lw, cx->scope, SYM_DEF, it->name)->item = it; return;
-  case ITEM_BLOCK: scope_declare(cx->lw, cx->scope, SYM_BLOCK, it->name)->item = it; return;
+  case ITEM_BLOCK: declare_block(cx, it); return;
   default: return;
   }
 }
@@ -80,7 +86,10 @@ Module *frontend_module(Arena *a, Diags *d, int file, const char *path, const Fr
   cx.items = (const AstItem *const *)ast->items.at;
   cx.nitems = ast->items.n;
   lower_file(&cx, ast);
-  for (int i = 0; i < d->files.n; i++) vec_push(a, lw.m->files, d->files.at[i].name);
+  for (int i = 0; i < d->files.n; i++) {
+    const char *name = d->files.at[i].name, *slash = strrchr(name, '/');
+    vec_push(a, lw.m->files, slash ? slash + 1 : name); /* schedules and emitted code say charlm.dt:21, wherever it was */
+  }
   ir_number(lw.m);
   return d->nerrors > before ? NULL : lw.m;
 }
