@@ -100,6 +100,12 @@ static DType typed_meet(DType x, DType y) {
   return xi && yi ? (x == I64 || y == I64 ? I64 : I32) : xi ? y : x;
 }
 
+bool frag_fits(Stmt *st, const Frag *f, DType d) {
+  if (d != I32 || f->kind != FRAG_INT) return true;
+  if (f->ix) return fits_i32(st, f->ix);
+  return f->e->op != EX_LITERAL || (f->e->ilit >= INT32_MIN && f->e->ilit <= INT32_MAX);
+}
+
 FragKind frag_meet(Stmt *st, const Frag *x, const Frag *y, DType *d) {
   if (x->kind == FRAG_BAD || y->kind == FRAG_BAD) return FRAG_BAD;
   if (x->kind == FRAG_TYPED && y->kind == FRAG_TYPED) {
@@ -108,7 +114,9 @@ FragKind frag_meet(Stmt *st, const Frag *x, const Frag *y, DType *d) {
   }
   if (x->kind == FRAG_TYPED || y->kind == FRAG_TYPED) {
     const Frag *typed = x->kind == FRAG_TYPED ? x : y, *other = typed == x ? y : x;
-    *d = dtype_is_int(typed->e->dtype) && other->kind == FRAG_REAL ? F32 : typed->e->dtype;
+    *d = typed->e->dtype;
+    if (dtype_is_int(*d) && other->kind == FRAG_REAL) *d = F32;
+    if (*d == I32 && !frag_fits(st, other, I32)) *d = I64;
     return FRAG_TYPED;
   }
   if (x->kind == FRAG_REAL || y->kind == FRAG_REAL) {

@@ -169,7 +169,8 @@ Symbol *scope_outer_tensor(Scope *s, const char *name); /* what scope_find hides
 Symbol *scope_declare(Lower *lw, Scope *s, SymKind kind, AstName name);
 /* A statement's result: replaces a tensor of that name. */
 void scope_assign(Lower *lw, Scope *s, AstName name, TensorRef t);
-void scope_put(Scope *s, Symbol *sym); /* no questions asked */
+void names_differ(Lower *lw, AstName first, AstName second); /* results of one call; a clash is reported */
+void scope_put(Scope *s, Symbol *sym);                       /* no questions asked */
 /* Reports an unknown name, with the nearest of that kind that is known. */
 void unknown_name(Ctx *cx, Loc loc, const char *what, const char *name, SymKind kind);
 bool name_reserved(const char *name); /* a built-in function */
@@ -218,10 +219,11 @@ Frag frag_typed(Expr *e);
 Frag frag_like(FragKind kind, Expr *e);
 bool frag_const(const Frag *f, double *value); /* a number known now */
 bool frag_const_int(const Frag *f, int64_t *value);
-DType frag_dtype(Stmt *st, const Frag *f); /* of the value that it would be stored as */
-Expr *frag_as(Stmt *st, Frag f, DType d);  /* of type d; literals rounded once */
-Expr *frag_expr(Stmt *st, Frag f);         /* of its own type */
-Frag frag_real(Stmt *st, Frag f);          /* integers become real: f32, exact ones f64 */
+DType frag_dtype(Stmt *st, const Frag *f);        /* of the value that it would be stored as */
+Expr *frag_as(Stmt *st, Frag f, DType d);         /* of type d; literals rounded once */
+Expr *frag_expr(Stmt *st, Frag f);                /* of its own type */
+Frag frag_real(Stmt *st, Frag f);                 /* integers become real: f32, exact ones f64 */
+bool frag_fits(Stmt *st, const Frag *f, DType d); /* no whole number that is too large for the type */
 /* The common type of two numbers. */
 FragKind frag_meet(Stmt *st, const Frag *x, const Frag *y, DType *d);
 Frag frag_arith(Stmt *st, const AstExpr *e, ExprOp op, Frag x, Frag y);

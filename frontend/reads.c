@@ -101,10 +101,10 @@ static Expr *guarded(Stmt *st, const Guard *g, const TensorRef *t, IExpr *const 
 }
 
 /* Can the number stand as a literal of the tensor's own type? */
-static bool literal_fits(const TensorRef *t, const Frag *other) {
+static bool literal_fits(Stmt *st, const TensorRef *t, const Frag *other) {
   double v;
   if (!frag_const(other, &v)) return false;
-  return other->kind == FRAG_INT || !dtype_is_int(t->dtype);
+  return other->kind == FRAG_INT ? frag_fits(st, other, t->dtype) : !dtype_is_int(t->dtype);
 }
 
 static Frag read_else(Stmt *st, const AstExpr *e, const Guard *g, const TensorRef *t, IExpr *const *ix) {
@@ -112,7 +112,8 @@ static Frag read_else(Stmt *st, const AstExpr *e, const Guard *g, const TensorRe
   if (other.kind == FRAG_BAD) return other;
   FragKind kind = kind_of(t->exact);
   if (!g->any) return frag_like(kind, guarded(st, g, t, ix, NULL));
-  if (t->dtype != BOOL && literal_fits(t, &other)) return frag_like(kind, guarded(st, g, t, ix, frag_as(st, other, t->dtype)));
+  if (t->dtype != BOOL && literal_fits(st, t, &other))
+    return frag_like(kind, guarded(st, g, t, ix, frag_as(st, other, t->dtype)));
   Frag read = frag_like(kind, guarded(st, g, t, ix, ex_int(st->lw->a, t->dtype, 0)));
   return frag_where(st, e->otherwise->loc, frag_typed(inside(st, g, t, ix)), read, other);
 }

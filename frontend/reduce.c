@@ -117,7 +117,7 @@ static bool topk_form(Ctx *cx, const AstItem *it) {
     ok = it->lhs.at[k].index.n == it->lhs.at[0].index.n;
     for (int i = 0; ok && i < it->lhs.at[k].index.n; i++) {
       const AstExpr *x = it->lhs.at[0].index.at[i].index, *y = it->lhs.at[k].index.at[i].index;
-      ok = x->kind == AST_NAME && y->kind == AST_NAME && !strcmp(x->name, y->name);
+      ok = x->kind == AST_NAME && y->kind == AST_NAME && !strcmp(x->name, y->name) && !it->lhs.at[k].index.at[i].range;
     }
   }
   if (ok) return true;

@@ -140,7 +140,7 @@ static Frag dropout(Stmt *st, const AstExpr *e, Frag x) {
     fault(st->lw, "E0214", e->args.at[1].value->loc, "a dropout probability lies in [0, 1), this is %g", p);
     return frag_bad();
   }
-  Expr *v = frag_as(st, x, x.kind == FRAG_TYPED ? x.e->dtype : F32);
+  Expr *v = frag_as(st, x, F32);
   if (p == 0) return frag_typed(v);
   Expr *u = draw(st, INIT_UNIFORM, ex_set(st, v), e->loc, "drop");
   return frag_typed(ex_where(a, ex_2(a, EX_GE, u, ex_lit(a, F32, p)), mul(st, v, lit(st, v, 1 / (1 - p))), lit(st, v, 0)));
@@ -180,9 +180,15 @@ static Frag builtin(Stmt *st, const AstExpr *e, const Builtin *b, const Frag *x)
 
 static Frag cast(Stmt *st, const AstExpr *e, DType d, Frag x) {
   if (x.kind == FRAG_BAD || !dtype_supported(st->cx, d, e->head)) return frag_bad();
+  double v = 0, limit = d == I32 ? 0x1p31 : 0x1p63;
+  bool whole = frag_const(&x, &v) && dtype_is_int(d) && d != BOOL, fits = trunc(v) >= -limit && trunc(v) < limit;
+  if (whole && !fits) {
+    fault(st->lw, "E0214", e->args.at[0].loc, "%.12g is no number of type %s", v, dtype_name(d));
+    return frag_bad();
+  }
   if (d != BOOL || (x.kind == FRAG_TYPED && x.e->dtype == BOOL)) return frag_typed(frag_as(st, x, d));
-  Expr *v = frag_expr(st, x);
-  return frag_typed(ex_2(st->lw->a, EX_NE, v, ex_int(st->lw->a, v->dtype, 0)));
+  Expr *number = frag_expr(st, x);
+  return frag_typed(ex_2(st->lw->a, EX_NE, number, ex_int(st->lw->a, number->dtype, 0)));
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------------ */

@@ -101,6 +101,12 @@ Symbol *scope_declare(Lower *lw, Scope *s, SymKind kind, AstName name) {
   return sym;
 }
 
+void names_differ(Lower *lw, AstName first, AstName second) {
+  if (strcmp(first.text, second.text)) return;
+  Diag *g = fault(lw, "E0202", second.loc, "two results are called `%s`", second.text);
+  diag_label(lw->d, g, first.loc, "the first one");
+}
+
 void scope_assign(Lower *lw, Scope *s, AstName name, TensorRef t) {
   if (name_reserved(name.text)) {
     Diag *g = fault(lw, "E0203", name.loc, "`%s` is the name of a built-in function", name.text);
@@ -168,7 +174,10 @@ static Loc given_below(const Ctx *cx, Loc use, const char *name) {
 
 void unknown_name(Ctx *cx, Loc loc, const char *what, const char *name, SymKind kind) {
   Lower *lw = cx->lw;
-  if (lw->lossy) return;
+  if (lw->lossy) {
+    lw->faults++; /* what depends on it stays silent */
+    return;
+  }
   Diag *g = fault(lw, "E0201", loc, "there is no %s `%s`", what, name);
   Symbol *hidden = kind == SYM_TENSOR ? scope_outer_tensor(cx->scope, name) : NULL;
   if (hidden) {

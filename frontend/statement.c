@@ -240,7 +240,8 @@ static bool scatter_left(Stmt *st, const AstItem *it, const AstLhs *lhs) {
   }
   if (ok && !by_value) {
     Diag *g = fault(lw, "E0318", it->head, "`+=` adds by value into zeros: some index of the left side is a read");
-    diag_help(lw->d, g, "a sum over an index is written `sum[i](...)`");
+    diag_help(lw->d, g, lhs->brackets ? "a sum over an index is written `sum[i](...)`" : "write `%s = %s + ...`", lhs->name.text,
+              lhs->name.text);
   }
   return ok && by_value;
 }
@@ -318,6 +319,8 @@ void lower_statement(Ctx *cx, const AstItem *it) {
   Lower *lw = cx->lw;
   const AstLhs *lhs = &it->lhs.at[0];
   if (!spend(lw, it->loc)) return assign_bad(cx, it);
+  for (int i = 1; i < it->lhs.n; i++)
+    for (int j = 0; j < i; j++) names_differ(lw, it->lhs.at[j].name, it->lhs.at[i].name);
   if (is_block_call(cx, it)) return lower_call_statement(cx, it);
   if (it->value->kind == AST_REDUCE && !strcmp(it->value->name, "topk") && !it->add) return lower_topk(cx, it);
   if (it->lhs.n > 1) {

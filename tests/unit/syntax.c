@@ -169,8 +169,10 @@ static Diags *compiled(Arena *a, const char *code, const char *text) {
     ast_load(a, d, 0, "a.dt");
   else if (!strncmp(code, "E09", 3))
     ir_parse(a, d, 0);
-  else
-    frontend_module(a, d, 0, "a.dt", &none);
+  else {
+    Module *m = frontend_module(a, d, 0, "a.dt", &none);
+    if (m && *code == 'W') ir_gradient(m, &(PassContext){.diags = d});
+  }
   return d;
 }
 
