@@ -158,6 +158,29 @@ UNIT(replicas_that_differ_are_seen) {
   done(&r);
 }
 
+/* ---- the planned arena ---- */
+
+static Ran planned(const char *text, DomainKind d) {
+  return run_with(text, (EvalOptions){.domain = d, .ranks = true, .in_arena = true});
+}
+
+/* %y = %x + 2 %x, with the three values at given offsets. */
+#define PLANNED(read, x, z, y)                                                                                                   \
+  "stage scheduled\nmesh m(a = 1)\nprogram stage 0 {\n  %x[i]: f32[N=4] = nest f32(idx(i))\n"                                    \
+  "  %z[i]: f32[N=4] = nest %x[i] * f32(2.0)\n  %y[i]: f32[N=4] = nest " read " + %z[i]\n  tap output \"y\" %y\n}\n\n"           \
+  "buffers {\n  %x: " x "\n  %z: " z "\n  %y: " y "\n} arena 192 workspace 0\n"
+
+UNIT(a_map_may_write_over_what_it_reads_in_place) {
+  SHOWS(PLANNED("%x[i]", "0+16", "64+16", "64+16"), planned, DOMAIN_F64, "0 3 6 9");
+}
+UNIT(a_buffer_that_is_reused_too_early_is_seen) {
+  SHOWS(PLANNED("%x[i]", "0+16", "0+16", "64+16"), planned, DOMAIN_F64, "0 4 8 12"); /* %x is gone: 2 %x + 2 %x */
+  SHOWS(PLANNED("%x[i]", "0+16", "64+16", "72+16"), planned, DOMAIN_F64, "0 3 nan nan");
+}
+UNIT(a_map_that_reads_elsewhere_may_not_work_in_place) {
+  SHOWS(PLANNED("%x[3 - i]", "0+16", "64+16", "0+16"), planned, DOMAIN_F64, "nan nan nan nan");
+}
+
 /* ---- domains ---- */
 
 UNIT(small_integers_refuse_what_is_not_exact) {
