@@ -15,24 +15,25 @@ void unit_fail(const char *file, int line, const char *fmt, ...) __attribute__((
 }
 #endif
 
-#define UNIT(test)                                                                                    \
-  static void test(void);                                                                             \
-  __attribute__((constructor)) static void register_##test(void) { unit_register(__FILE__, #test, test); } \
+#define UNIT(test)                                                                                                               \
+  static void test(void);                                                                                                        \
+  __attribute__((constructor)) static void register_##test(void) { unit_register(__FILE__, #test, test); }                       \
   static void test(void)
 
-#define CHECK(cond)                                               \
-  do {                                                            \
-    if (!(cond)) unit_fail(__FILE__, __LINE__, "%s", #cond);      \
+#define CHECK(cond)                                                                                                              \
+  do {                                                                                                                           \
+    if (!(cond)) unit_fail(__FILE__, __LINE__, "%s", #cond);                                                                     \
   } while (0)
-#define CHECK_EQ(a, b)                                                                                               \
-  do {                                                                                                               \
-    long long va_ = (long long)(a), vb_ = (long long)(b);                                                            \
-    if (va_ != vb_) unit_fail(__FILE__, __LINE__, "%s is %lld, expected %s = %lld", #a, va_, #b, vb_);               \
+#define CHECK_EQ(a, b)                                                                                                           \
+  do {                                                                                                                           \
+    long long va_ = (long long)(a), vb_ = (long long)(b);                                                                        \
+    if (va_ != vb_) unit_fail(__FILE__, __LINE__, "%s is %lld, expected %s = %lld", #a, va_, #b, vb_);                           \
   } while (0)
-#define CHECK_STR(a, b)                                                                                              \
-  do {                                                                                                               \
-    const char *va_ = (a), *vb_ = (b);                                                                               \
-    if (!va_ || !vb_ || strcmp(va_, vb_)) unit_fail(__FILE__, __LINE__, "%s is\n%s\nexpected\n%s", #a, va_, vb_);    \
+#define CHECK_STR(a, b)                                                                                                          \
+  do {                                                                                                                           \
+    const char *va_ = (a), *vb_ = (b);                                                                                           \
+    if (!va_ || !vb_ || strcmp(va_, vb_))                                                                                        \
+      unit_fail(__FILE__, __LINE__, "%s is\n%s\nexpected\n%s", #a, va_ ? va_ : "(null)", vb_ ? vb_ : "(null)");                  \
   } while (0)
 
 #endif
