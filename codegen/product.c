@@ -49,6 +49,9 @@ static bool joins(const Op *op, int i, int j, const int64_t *s1, const int64_t *
   return cg_even(x) && s1[i] == s1[j] * cg_capacity(x) && s2[i] == s2[j] * cg_capacity(x);
 }
 
+/* Is the index one element on every rank? Of one that is split, all ranks but one hold nothing, and do nothing. */
+static bool is_one(const Index *x) { return x->range <= 1 && cg_even(x); }
+
 /* Does a rank step along the index at all? One that does not joins anything, itself among them. */
 static bool long_index(const Search *s, int i) { return cg_capacity(&s->op->space.idx[i]) > 1; }
 
@@ -142,7 +145,7 @@ static bool in_run(const Run *r, int i) {
 static void outer_loops(const Op *op, Product *p) {
   p->nouter = 0, p->batch = -1, p->accumulates = false;
   for (int i = 0; i < op->space.n; i++) {
-    if (op->space.idx[i].range <= 1 || in_run(&p->m, i) || in_run(&p->n, i) || in_run(&p->k, i)) continue;
+    if (is_one(&op->space.idx[i]) || in_run(&p->m, i) || in_run(&p->n, i) || in_run(&p->k, i)) continue;
     p->outer[p->nouter++] = i;
     if (i >= op->space.nout)
       p->accumulates = true;
@@ -164,7 +167,7 @@ bool cg_product(const Module *m, const Op *op, Product *out) {
   for (int i = 0; i < op->space.n; i++) {
     if (i < op->space.nout) s.where[i] |= IN_C, p.sc[i] = by_dim[i];
     bool one = s.where[i] == IN_A || s.where[i] == IN_B || s.where[i] == IN_C || s.where[i] == 0;
-    if (one && op->space.idx[i].range > 1) return false;
+    if (one && !is_one(&op->space.idx[i])) return false;
   }
   Product best = {0}, swapped = {0};
   int64_t work = best_runs(&s, &best);
