@@ -189,14 +189,21 @@ void emit_tables(Emit *e, Str *out) {
   OUT("};\n");
 }
 
+/* What tokens/s counts: the elements of the first input if it holds integers (tokens, one by one), else its rows. */
+static int64_t count_tokens(const Type *t, bool *rows) {
+  *rows = t->rank > 0 && (!dtype_is_int(t->dtype) || t->rank == 1);
+  return *rows ? t->dim[0].size : type_elements(t);
+}
+
 void emit_program(Emit *e, Str *out, const bool has[3]) {
   const Module *m = e->m;
   const Region *r = m->programs.at[0].body;
   int64_t tokens = 0, parameters = 0, nranks = mesh_devices(&m->mesh);
   int nleaf = 0, nsetting = 0;
+  bool rows = false;
   for (int i = 0; i < r->ops.n; i++) {
     const Op *op = r->ops.at[i];
-    if (op->kind == OP_INPUT && !tokens) tokens = type_elements(&m->values.at[op->out[0]].type);
+    if (op->kind == OP_INPUT && !tokens) tokens = count_tokens(&m->values.at[op->out[0]].type, &rows);
     if (op->kind == OP_PARAM) parameters += type_elements(&m->values.at[op->out[0]].type);
     if (op_class(op->kind) == CLS_LEAF && op->kind != OP_SETTING) nleaf++;
     nsetting += op->kind == OP_SETTING;
@@ -221,8 +228,8 @@ void emit_program(Emit *e, Str *out, const bool has[3]) {
   if (nsetting) OUT(".nsettings = %d,\n.setting = settings,\n", nsetting);
   if (e->collectives.n) OUT(".ncollectives = %d,\n.collective = collectives,\n", e->collectives.n);
   if (e->taps.n) OUT(".ntaps = %d,\n.tap = taps,\n", e->taps.n);
-  OUT(".steps = %lld,\n.tokens = %lld,\n.parameters = %lld,\n.plan_bytes = %.0f,\n", (long long)m->train.steps, (long long)tokens,
-      (long long)parameters, most);
+  OUT(".steps = %lld,\n.tokens = %lld,\n.unit = \"%s\",\n.parameters = %lld,\n.plan_bytes = %.0f,\n", (long long)m->train.steps,
+      (long long)tokens, rows ? "rows" : "tokens", (long long)parameters, most);
   OUT(".trains = %s,\n", m->train.present ? "true" : "false");
   static const char *const names[] = {"forward", "backward", "update"};
   for (int i = 0; i < 3; i++)

@@ -43,8 +43,8 @@ void rt_report_start(const Rt *rt) {
     printf("  traffic     %s received per step by the busiest rank, planned\n", bytes_text((double)p->plan_bytes, a));
   rt_data_describe(rt, stdout);
   if (p->trains)
-    printf("  steps       %s to %s, %s tokens each, seed %" PRIu64 "\n", thousands(rt->start + 1, a), thousands(rt->total, b),
-           thousands(p->tokens, c), rt->o.seed);
+    printf("  steps       %s to %s, %s %s each, seed %" PRIu64 "\n", thousands(rt->start + 1, a), thousands(rt->total, b),
+           thousands(p->tokens, c), p->unit, rt->o.seed);
   fflush(stdout);
 }
 
@@ -69,7 +69,7 @@ static void print_line(const Rt *rt, int64_t step, const StepRecord *r) {
   if (r->has_loss) printf("  loss %.4f", r->loss);
   if (r->has_norm) printf("  norm %.3g", r->grad_norm);
   if (r->has_lr) printf("  lr %.2e", r->lr);
-  printf("  %8.2f ms  %8.0f tokens/s", r->ms, tokens_per_second(rt, r));
+  printf("  %8.2f ms  %8.0f %s/s", r->ms, tokens_per_second(rt, r), rt->p->unit);
   for (int i = 0; i < rt->p->ntaps; i++)
     if (rt->p->tap[i].kind == DTRT_TAP_METRIC) printf("  %s %.4g", rt->p->tap[i].name, r->metric[i]);
   putchar('\n');

@@ -111,6 +111,7 @@ dtrt_Program *toy_program(int nranks, bool trains) {
                                .tap = toy.tap,
                                .steps = 10,
                                .tokens = TOY_TOKENS,
+                               .unit = "tokens",
                                .parameters = TOY_W,
                                .trains = trains,
                                .forward = forward,

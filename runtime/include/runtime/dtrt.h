@@ -113,7 +113,8 @@ typedef struct {
   int ntaps;
   const dtrt_Tap *tap;
   int64_t steps;
-  int64_t tokens; /* per step, over all ranks: what tokens/s counts (elements of the first input) */
+  int64_t tokens;   /* per step, over all ranks: what tokens/s counts (elements of the first input, or its rows) */
+  const char *unit; /* "tokens" or "rows" */
   int64_t parameters;
   uint64_t plan_bytes; /* received per step by the rank that receives most, as planned */
   bool trains;         /* has a train block; false: outputs only */
