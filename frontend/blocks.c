@@ -60,6 +60,13 @@ bool block_bind_dims(Ctx *in, const AstParam *p, const TensorRef *t, Loc loc) {
   return ok;
 }
 
+/* An exact number takes the declared type, but none that would change its value. */
+static bool takes_type(const TensorRef *t, DType d) {
+  if (t->exact == TYPED) return t->dtype == d;
+  bool whole = dtype_is_int(d) && d != BOOL;
+  return whole ? t->exact == EXACT_INT && (t->dtype == I32 || d == I64) : d != BOOL;
+}
+
 bool block_check_argument(Ctx *in, const AstParam *p, const TensorRef *t, const TensorRef *shape, Loc loc) {
   Lower *lw = in->lw;
   for (int i = 0; i < t->rank; i++) {
@@ -72,7 +79,7 @@ bool block_check_argument(Ctx *in, const AstParam *p, const TensorRef *t, const 
     diag_label(lw->d, g, p->type.loc, "the argument's type");
     return false;
   }
-  if (t->exact != TYPED || t->dtype == shape->dtype) return true;
+  if (takes_type(t, shape->dtype)) return true;
   Diag *g =
       fault(lw, "E0217", loc, "this argument is %s, `%s` is %s", shape_text(lw->a, t), p->name.text, shape_text(lw->a, shape));
   diag_label(lw->d, g, p->type.loc, "the argument's type");

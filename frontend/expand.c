@@ -180,10 +180,17 @@ static bool class_of(Rows *r, const AstExpr *e, Frag *t) {
     fault(st->lw, "E0313", e->loc, "the class may not use the indices that xent runs over");
     return false;
   }
+  int64_t lo, hi, n = range_product(st, r->along);
+  if (t->ix) bounds_of(st, t->ix, &lo, &hi);
+  if (t->ix && (lo < 0 || hi >= n) && !st->bad && !st->lw->dry) {
+    fault(st->lw, "E0214", e->loc, "the class runs from %lld to %lld, the classes from 0 to %lld", (long long)lo, (long long)hi,
+          (long long)n - 1);
+    return false;
+  }
   if (x->op != EX_INDEX && !is_read(x)) *t = frag_like(t->kind, once(st, x, "class"));
   if (is_read(x)) {
     int only = __builtin_ctz(r->along);
-    limit_input(st->lw, x->operand, range_product(st, r->along), r->along & (r->along - 1) ? NULL : st->idx.at[only].range.name);
+    limit_input(st->lw, x->operand, n, r->along & (r->along - 1) ? NULL : st->idx.at[only].range.name);
   }
   return true;
 }
