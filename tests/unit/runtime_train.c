@@ -131,7 +131,7 @@ UNIT(bytes_received_are_those_planned) {
   Ran r = RUN(p, "--data-dir", run_folder(), "--steps", "3");
   unsetenv("DTRT_PROFILE");
   CHECK_EQ(r.rc, 0);
-  CHECK(strstr(r.text, "rank 2, ms per step"));
+  CHECK(strstr(r.text, "rank 2, per step:"));
   CHECK(strstr(r.text, "received 5.3 bytes per step; planned for the busiest rank 5"));
   CHECK(strstr(r.text, "all_reduce     data      1.0 calls"));
   run_clean();
