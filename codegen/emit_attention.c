@@ -61,6 +61,7 @@ AttentionShape attention_shape(const Module *m, const Op *op) {
   int ndot = op->space.n - op->space.nout - op->nkey;
   a.nkeys = 1;
   for (int i = 0; i < op->nkey; i++) a.nkeys *= cg_capacity(&op->space.idx[op->space.nout + i]);
+  a.pitch = ((a.nkeys + 15) / 16 | 1) * 16;
   if (op->nkey != 1 || ndot != 1 || a.nfeature != 1 || op->body->dtype != F32) return a;
   for (int r = 0; r < op_reads(op); r++)
     if (!all_single(op->read[r])) return a;
@@ -77,7 +78,7 @@ AttentionShape attention_shape(const Module *m, const Op *op) {
     return a;
   a.query = query_index(op, &a);
   if (a.query >= 0) {
-    int64_t fit = ATTENTION_BYTES / 4 / max_i64(1, a.nkeys);
+    int64_t fit = ATTENTION_BYTES / 4 / a.pitch;
     a.block = max_i64(16, min_i64(64, fit / 16 * 16));
     a.block = min_i64(a.block, max_i64(1, cg_capacity(&op->space.idx[a.query])));
   }
@@ -87,7 +88,7 @@ AttentionShape attention_shape(const Module *m, const Op *op) {
 int64_t cg_attention_workspace(const Module *m, const Op *op) {
   AttentionShape a = attention_shape(m, op);
   int matrices = op->kind == OP_ATTENTION ? 1 : 2;
-  if (a.query >= 0) return matrices * a.block * a.nkeys * 4 + 2 * a.block * 4 + 192;
+  if (a.query >= 0) return matrices * a.block * a.pitch * 4 + 2 * a.block * 4 + 192;
   return 3 * a.nkeys * dtype_size(op->body->dtype) + 192;
 }
 
@@ -256,7 +257,7 @@ static void scores(Blocks *b, const char *s) {
   const AttentionShape *a = &b->shape;
   LINE("dtrt_gemm(false, true, %s, %s, %lld, 1.0f, %s, %lld, %s, %lld, 0.0f, %s, %lld);\n", b->count, b->keys,
        (long long)cg_capacity(&b->op->space.idx[a->dot]), read_base(b, READ_Q), ld(b, READ_Q, a->query), read_base(b, READ_K),
-       ld(b, READ_K, a->key), s, (long long)a->nkeys);
+       ld(b, READ_K, a->key), s, (long long)a->pitch);
 }
 
 Kernel *emit_attention(Emit *e, const Op *op) {
@@ -270,11 +271,11 @@ Kernel *emit_attention(Emit *e, const Op *op) {
   const char *s = emit_name(e, &k->local, "score"), *inv = emit_name(e, &k->local, "inverse"),
              *y = emit_pointer(k, op->out[0], true), *l = emit_pointer(k, op->out[1], true);
   LINE("float *restrict %s = (float *)cx->workspace;\n", s);
-  LINE("float *restrict %s = %s + %lld;\n", inv, s, (long long)(a->block * a->nkeys));
+  LINE("float *restrict %s = %s + %lld;\n", inv, s, (long long)(a->block * a->pitch));
   begin_blocks(b);
   scores(b, s);
   for_queries(b);
-  LINE("float *restrict sr = %s + %s * %lld;\nint32_t top_bits = dtrt_order(-INFINITY);\n", s, b->i, (long long)a->nkeys);
+  LINE("float *restrict sr = %s + %s * %lld;\nint32_t top_bits = dtrt_order(-INFINITY);\n", s, b->i, (long long)a->pitch);
   b->dot = "sr[j]", b->j = "j";
   for_keys(b);
   Str here = {0};
@@ -295,7 +296,7 @@ Kernel *emit_attention(Emit *e, const Op *op) {
   long long ldo = stride[a->query], features = cg_capacity(&op->space.idx[a->feature[0]]);
   const char *nf = emit_n(k, b->scope.var[a->feature[0]].range);
   LINE("dtrt_gemm(false, false, %s, %s, %s, 1.0f, %s, %lld, %s, %lld, 0.0f, %s + %s, %lld);\n", b->count, nf, b->keys, s,
-       (long long)a->nkeys, read_base(b, READ_V), ld(b, READ_V, a->key), y, start, ldo);
+       (long long)a->pitch, read_base(b, READ_V), ld(b, READ_V, a->key), y, start, ldo);
   (void)features;
   LINE("for (int64_t i = 0; i < %s; i++) {\nfor (int64_t f = 0; f < %s; f++) %s[%s + i * %lld + f] *= %s[i];\n}\n", b->count, nf,
        y, start, ldo, inv);
@@ -317,7 +318,7 @@ static void gradient_product(Blocks *b, int read, int i, bool ta, const char *m,
   Emit *e = b->e;
   Kernel *k = b->k;
   LINE("dtrt_gemm(%s, false, %s, %s, %s, 1.0f, %s, %lld, %s, %lld, 1.0f, %s, %lld);\n", ta ? "true" : "false", m, n, inner, left,
-       (long long)b->shape.nkeys, right, ldr, gradient_base(b, read), ld(b, read, i));
+       (long long)b->shape.pitch, right, ldr, gradient_base(b, read), ld(b, read, i));
 }
 
 static void zero_gradients(Blocks *b) {
@@ -334,17 +335,17 @@ Kernel *emit_attention_grad(Emit *e, const Op *op) {
   Kernel *k = b->k;
   const AttentionShape *a = &b->shape;
   const char *s = emit_name(e, &k->local, "probs"), *ds = emit_name(e, &k->local, "ds");
-  long long matrix = a->block * a->nkeys;
+  long long matrix = a->block * a->pitch;
   zero_gradients(b);
   LINE("float *restrict %s = (float *)cx->workspace;\nfloat *restrict %s = %s + %lld;\n", s, ds, s, matrix);
   begin_blocks(b);
   scores(b, s);
   const char *nf = emit_n(k, b->scope.var[a->feature[0]].range);
   LINE("dtrt_gemm(false, true, %s, %s, %s, 1.0f, %s, %lld, %s, %lld, 0.0f, %s, %lld);\n", b->count, b->keys, nf,
-       read_base(b, READ_DA), ld(b, READ_DA, a->query), read_base(b, READ_V), ld(b, READ_V, a->key), ds, (long long)a->nkeys);
+       read_base(b, READ_DA), ld(b, READ_DA, a->query), read_base(b, READ_V), ld(b, READ_V, a->key), ds, (long long)a->pitch);
   for_queries(b);
-  LINE("float *restrict pr = %s + %s * %lld, *restrict dr = %s + %s * %lld;\n", s, b->i, (long long)a->nkeys, ds, b->i,
-       (long long)a->nkeys);
+  LINE("float *restrict pr = %s + %s * %lld, *restrict dr = %s + %s * %lld;\n", s, b->i, (long long)a->pitch, ds, b->i,
+       (long long)a->pitch);
   LINE("float delta = 0.0f;\n");
   b->dot = "pr[j]", b->j = "j";
   emit_for(&b->scope, a->feature[0]);

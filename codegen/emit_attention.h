@@ -11,6 +11,7 @@ typedef struct {
   int nrow, row[MAX_INDEX];         /* result indices that lse has */
   int nfeature, feature[MAX_INDEX]; /* the others */
   int64_t nkeys;
+  int64_t pitch;       /* floats from one query's scores to the next's: an odd number of lines, so that rows spread over the L1 */
   int query, key, dot; /* for the form with blocks; query -1: it does not apply */
   int64_t block;       /* queries at a time */
 } AttentionShape;

@@ -63,6 +63,8 @@ static void comment(Block *b, const Op *op) {
 }
 
 static void call(Block *b, const Kernel *k, const Op *op) {
+  bool attention = op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_GRAD;
+  if (attention) LINE("dtrt_part(cx, DTRT_ATTENTION);\n");
   if (k->piece[0]) {
     const char *call = arena_printf(b->e->a, "%s%s%s%s%s%s%s", k->piece[0], pointer(b, k->param.at[0].value), k->piece[1],
                                     pointer(b, k->param.at[k->param.n > 2].value), k->piece[2],
@@ -74,6 +76,7 @@ static void call(Block *b, const Kernel *k, const Op *op) {
     LINE(");");
   }
   comment(b, op);
+  if (attention) LINE("dtrt_part(cx, DTRT_OTHER);\n");
 }
 
 static Kernel *kernel_of(Emit *e, const Step *s) {

@@ -290,6 +290,7 @@ void dtrt_collective(dtrt_Context *cx, int id, const void *const *src, void *con
   atomic_store_explicit(&state->last, id, memory_order_relaxed);
   atomic_store_explicit(&state->collective, -1, memory_order_relaxed);
   if (!rt->o.profile) return;
+  m->in_update = atomic_load_explicit(&state->phase, memory_order_relaxed) == AT_UPDATE;
   m->ns_wait += t1 - t0;
   m->ns_move += rt_ns() - t1;
 }

@@ -1,4 +1,6 @@
-/* gemm.c: matrix products, row-major f32, through oneDNN's sgemm (DTRT_DNNL) or the CBLAS; each rank is one thread.
+/* gemm.c: matrix products, row-major f32; each rank is one thread. With AVX-512 through oneDNN's sgemm where it is there
+   (DTRT_DNNL), which was ahead there; with less through gemm_own.c, which is ahead of oneDNN and OpenBLAS on AVX2: the
+   choice is made when the runtime is built, so that runs repeat bit for bit.
 
      dtrt_gemm(false, true, m, n, k, 1, a, lda, b, ldb, 0, c, ldc)      C[m,n] = A[m,k] B[n,k]^T
 
@@ -9,22 +11,30 @@
 
 #include <dlfcn.h>
 #include <unistd.h>
-#ifdef DTRT_DNNL
+#if defined DTRT_DNNL && defined __AVX512F__
+#define WITH_LIBRARY
 #include <dnnl.h>
-#else
-#include <cblas.h>
 #endif
 
-/* The one mutable global: products have no context to count in. Only written when profiling is on. */
+/* Products have no context to count in. Only written when profiling is on. */
 static struct {
   bool on;
-  uint64_t calls, ns;
-  double flop;
+  dtrt_part_kind part; /* what the program is doing */
+  uint64_t since;
+  PartTimes times[DTRT_PARTS];
 } profile;
 
-void rt_gemm_profile(bool on, uint64_t *calls, double *seconds, double *flop) {
+const PartTimes *rt_part_times(bool on) {
   if (on) profile.on = true;
-  if (calls) *calls = profile.calls, *seconds = (double)profile.ns * 1e-9, *flop = profile.flop;
+  return profile.times;
+}
+
+void dtrt_part(dtrt_Context *cx, dtrt_part_kind part) {
+  (void)cx;
+  if (!profile.on) return;
+  uint64_t now = rt_ns();
+  if (profile.part != DTRT_OTHER) profile.times[profile.part].ns += now - profile.since;
+  profile.part = part, profile.since = now;
 }
 
 /* The library's threads come from whatever OpenMP or OpenBLAS it was linked to; neither need be there. */
@@ -55,7 +65,7 @@ static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alp
   lda = ta ? leading(k, m, lda) : leading(m, k, lda);
   ldb = tb ? leading(n, k, ldb) : leading(k, n, ldb);
   ldc = leading(m, n, ldc);
-#ifdef DTRT_DNNL
+#ifdef WITH_LIBRARY
   dnnl_status_t s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   if (s != dnnl_success) {
     fprintf(stderr, "dnnl_sgemm(%d, %d, %ld, %ld, %ld; %ld, %ld, %ld) failed with %d\n", ta, tb, (long)m, (long)n, (long)k,
@@ -63,8 +73,8 @@ static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alp
     _exit(EXIT_FAULT);
   }
 #else
-  cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n, (int)k, alpha, a,
-              (int)lda, b, (int)ldb, beta, c, (int)ldc);
+  if (beta != 0 && beta != 1) scale(m, n, beta, c, ldc);
+  rt_product(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta != 0, c, ldc);
 #endif
 }
 
@@ -73,9 +83,10 @@ void dtrt_gemm_batch(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int6
   uint64_t start = profile.on ? rt_ns() : 0;
   for (int64_t i = 0; i < batch; i++) product(ta, tb, m, n, k, alpha, a + i * sa, lda, b + i * sb, ldb, beta, c + i * sc, ldc);
   if (!profile.on) return;
-  profile.calls++;
-  profile.ns += rt_ns() - start;
-  profile.flop += 2.0 * (double)batch * (double)m * (double)n * (double)k;
+  PartTimes *t = &profile.times[profile.part];
+  t->products++;
+  t->product_ns += rt_ns() - start;
+  t->flop += 2.0 * (double)batch * (double)m * (double)n * (double)k;
 }
 
 void dtrt_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,

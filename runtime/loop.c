@@ -175,7 +175,7 @@ static void setup(Rt *rt) {
                           .seed = rt->o.seed,
                           .comm = rt};
   rt->record.metric = rt_alloc((size_t)p->ntaps, sizeof(double));
-  if (rt->o.profile) rt_gemm_profile(true, NULL, NULL, NULL);
+  if (rt->o.profile) rt_part_times(true);
   if (rt->rank == 0) rt_save_check(rt), rt_report_open(rt);
   rt_comm_init(rt);
   rt_leaves_fill(rt);

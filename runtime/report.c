@@ -138,28 +138,58 @@ static void profile_collectives(const Rt *rt, int64_t steps) {
   }
 }
 
+/* What an update reads and writes of this rank: a parameter both, its gradient twice (the norm takes it too), state both. */
+static double update_bytes(const Rt *rt) {
+  double bytes = 0;
+  for (int i = 0; i < rt->p->nleaves; i++) {
+    const dtrt_Leaf *l = &rt->p->leaf[i];
+    if (l->kind == DTRT_INPUT) continue;
+    RtBox box = rt_box(&l->layout, rt->rank);
+    bytes +=
+        (double)rt_box_elements(&box, l->layout.rank) * (double)rt_dtype_size(l->layout.dtype) * (l->kind == DTRT_PARAM ? 4 : 2);
+  }
+  return bytes;
+}
+
+static void part_line(const char *name, double seconds, double total, int64_t steps, double work, const char *unit) {
+  fprintf(stderr, "  %-14s %10.2f ms  %5.1f %%", name, seconds * 1e3 / (double)steps, 100 * seconds / total);
+  if (work > 0 && seconds > 0) fprintf(stderr, "  %7.1f %s", work / seconds * 1e-9, unit);
+  fputc('\n', stderr);
+}
+
+/* Where a rank's time went. The parts do not overlap and make up the total. */
+static void profile_rank(const Rt *rt, int64_t steps, double seconds) {
+  const PartTimes *part = rt_part_times(false), *plain = &part[DTRT_OTHER], *attention = &part[DTRT_ATTENTION];
+  const double *phase = rt->phase_seconds;
+  double received = 0, outside = 0, all = 0, ns = 1e-9;
+  for (int i = 0; i < rt->p->ncollectives; i++) {
+    const Comm *m = &rt->comm[i];
+    double time = (double)(m->ns_wait + m->ns_move) * ns;
+    all += time, outside += m->in_update ? 0 : time;
+    received += m->received * (double)m->calls;
+  }
+  double passes = phase[AT_FORWARD] + phase[AT_BACKWARD], products = (double)plain->product_ns * ns,
+         attending = (double)attention->ns * ns, update = phase[AT_UPDATE] - (all - outside);
+  fprintf(stderr, "rank %d, per step:    %10.2f ms  forward %.2f, backward %.2f, update %.2f\n", rt->rank,
+          seconds * 1e3 / (double)steps, phase[AT_FORWARD] * 1e3 / (double)steps, phase[AT_BACKWARD] * 1e3 / (double)steps,
+          phase[AT_UPDATE] * 1e3 / (double)steps);
+  part_line("products", products, seconds, steps, plain->flop, "GFLOP/s");
+  part_line("attention", attending, seconds, steps, attention->flop, "GFLOP/s");
+  part_line("elementwise", passes - products - attending - outside, seconds, steps, 0, "");
+  part_line("optimizer", update, seconds, steps, update_bytes(rt) * (double)steps, "GB/s");
+  part_line("communication", all, seconds, steps, received, "GB/s received");
+  part_line("other", seconds - passes - phase[AT_UPDATE], seconds, steps, 0, "");
+  fprintf(stderr, "  received %.1f bytes per step; planned for the busiest rank %" PRIu64 "\n", received / (double)steps,
+          rt->p->plan_bytes);
+}
+
 /* Ranks one after the other, so that their lines do not mix; the collectives in detail as rank 0 sees them. */
 void rt_report_profile(Rt *rt, int64_t steps, double seconds) {
   if (steps <= 0) return;
-  uint64_t calls, ns = 0;
-  double products, flop, received = 0, per = 1e3 / (double)steps;
-  const double *phase = rt->phase_seconds;
-  rt_gemm_profile(false, &calls, &products, &flop);
-  for (int i = 0; i < rt->p->ncollectives; i++) {
-    ns += rt->comm[i].ns_wait + rt->comm[i].ns_move;
-    received += rt->comm[i].received * (double)rt->comm[i].calls;
-  }
-  double communication = (double)ns * 1e-9;
   for (int r = 0; r < rt->p->nranks; r++) {
     rt_world_barrier(rt);
     if (r != rt->rank) continue;
-    fprintf(stderr, "rank %d, ms per step: total %.3f = loading %.3f, forward %.3f, backward %.3f, update %.3f, other %.3f\n", r,
-            seconds * per, phase[AT_LOADING] * per, phase[AT_FORWARD] * per, phase[AT_BACKWARD] * per, phase[AT_UPDATE] * per,
-            (seconds - phase[AT_LOADING] - phase[AT_FORWARD] - phase[AT_BACKWARD] - phase[AT_UPDATE]) * per);
-    fprintf(stderr, "  in these: products %.3f (%.1f GFLOP/s, %.0f calls), communication %.3f\n", products * per,
-            products > 0 ? flop / products * 1e-9 : 0, (double)calls / (double)steps, communication * per);
-    fprintf(stderr, "  received %.1f bytes per step; planned for the busiest rank %" PRIu64 "\n", received / (double)steps,
-            rt->p->plan_bytes);
+    profile_rank(rt, steps, seconds);
     if (r == 0) profile_collectives(rt, steps);
     fflush(stderr);
   }

@@ -163,6 +163,7 @@ typedef struct {
   double received;                  /* bytes from other ranks, each time */
   Plan *plan;                       /* [nbuf] */
   uint64_t calls, ns_wait, ns_move; /* the times only when profiling */
+  bool in_update;                   /* where it is called; known when profiling */
 } Comm;
 
 /* Before the processes start: how many barriers the groups need. */
@@ -275,7 +276,15 @@ void rt_report_profile(Rt *rt, int64_t steps, double seconds);
 
 int rt_train(Rt *rt); /* in each rank; returns its exit code */
 void rt_one_thread(void);
-void rt_gemm_profile(bool on, uint64_t *calls, double *seconds, double *flop); /* switches on, or reads */
+/* C = alpha op(A) op(B), or C += that; m, n, k > 0: gemm_own.c. */
+void rt_product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
+                int64_t ldb, bool add, float *c, int64_t ldc);
+
+typedef struct {
+  uint64_t products, product_ns, ns; /* ns: the part as a whole; of DTRT_OTHER it is not taken */
+  double flop;
+} PartTimes;
+const PartTimes *rt_part_times(bool on); /* [DTRT_PARTS]; switches them on, or reads */
 double rt_now(void);                                                           /* seconds */
 uint64_t rt_ns(void);
 

@@ -135,6 +135,10 @@ void dtrt_collective(dtrt_Context *cx, int id, const void *const *src, void *con
 /* Shows a value: the loss (checked for being finite), metrics, gradients (for --dump-grads), outputs. */
 void dtrt_tap(dtrt_Context *cx, int id, const void *value);
 
+/* What follows is part of this, for DTRT_PROFILE=1. */
+typedef enum { DTRT_OTHER, DTRT_ATTENTION, DTRT_PARTS } dtrt_part_kind;
+void dtrt_part(dtrt_Context *cx, dtrt_part_kind part);
+
 /* This rank's part [*lo, *lo + *n) of a dim. */
 void dtrt_range(const dtrt_Context *cx, const dtrt_Dim *d, int64_t *lo, int64_t *n);
 
