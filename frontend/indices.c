@@ -40,6 +40,7 @@ int index_bind(Stmt *st, AstName name, const AstExpr *range) {
   if (name_reserved(name.text)) fault(lw, "E0203", name.loc, "`%s` is the name of a built-in function", name.text);
   if (st->idx.n == MAX_LIVE) {
     fault(lw, "E0320", name.loc, "more than %d indices are live here: give a part of the statement a name of its own", MAX_LIVE);
+    vec_push(lw->a, st->unbound, name.text);
     st->bad = true;
     return -1;
   }
@@ -56,15 +57,13 @@ int index_bind(Stmt *st, AstName name, const AstExpr *range) {
 static void unify(Stmt *st, IndexVar *v, Extent x, const AstExpr *at, const char *tensor) {
   Lower *lw = st->lw;
   if (v->bad) return;
-  if (!v->known) {
+  bool agree = v->known && (extents_agree(v->range, x) || (lw->dry && (!v->range.name || !x.name)));
+  if (!v->known || (agree && !v->range.name && x.name)) { /* a literal size takes the name of a dim */
     const char *why = arena_printf(lw->a, "it ranges over %s here, in `%s`", extent_text(lw->a, x), tensor);
     give_range(v, x, at->loc, why);
     return;
   }
-  if (extents_agree(v->range, x) || (lw->dry && (!v->range.name || !x.name))) {
-    if (!v->range.name) v->range.name = x.name;
-    return;
-  }
+  if (agree) return;
   Diag *g = fault(lw, "E0311", at->loc, "index `%s` ranges over %s here, but over %s elsewhere", v->name, extent_text(lw->a, x),
                   extent_text(lw->a, v->range));
   diag_label(lw->d, g, v->range_loc, "%s", v->range_why);
