@@ -135,12 +135,15 @@ static void set_steps(Ctx *cx, const AstSetting *s, Train *t) {
   if (size_of(cx, s->value, &t->steps) && t->steps < 1) fault(cx->lw, "E0505", s->value->loc, "at least one step is trained");
 }
 
+/* `wq`, or "layer.wq", whose dot no name has. */
+static bool names_parameter(const AstExpr *e) { return e->kind == AST_NAME || e->kind == AST_STRING; }
+
 /* A parameter by its full name or by the last part of it. */
 static bool decay_name(Ctx *cx, const AstExpr *e, Train *t) {
   Lower *lw = cx->lw;
   const Region *r = lw->m->programs.at[0].body;
   int found = 0;
-  for (int i = 0; e->kind == AST_NAME && i < r->ops.n; i++) {
+  for (int i = 0; names_parameter(e) && i < r->ops.n; i++) {
     const Op *op = r->ops.at[i];
     if (op->kind != OP_PARAM) continue;
     const char *dot = strrchr(op->name, '.');
@@ -162,7 +165,7 @@ static void set_decay(Ctx *cx, const AstSetting *s, Train *t) {
   t->decay = DECAY_NAMES;
   if (e->kind == AST_TUPLE)
     for (int i = 0; i < e->args.n; i++) decay_name(cx, e->args.at[i].value, t);
-  else if (e->kind == AST_NAME)
+  else if (names_parameter(e))
     decay_name(cx, e, t);
   else
     fault(cx->lw, "E0505", e->loc, "`decay` is `all`, `matrices` or names of parameters: `(wq, wk)`");
