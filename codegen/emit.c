@@ -96,7 +96,7 @@ static const char CHECK[] = "\n// After a loss that is not finite the step is ru
 
 const char *cg_emit_c(const Module *m, Arena *a) {
   Emit *e = NEW(a, Emit);
-  *e = (Emit){.m = m, .a = a, .users = cg_users(m, a), .place = cg_places(m, a)};
+  *e = (Emit){.m = m, .a = a, .users = cg_users(m, a), .place = cg_places(m, a), .infinite = NEW_ARRAY(a, char, m->values.n)};
   for (const char *const *n = (const char *const[]){"leaves", "settings", "collectives", "taps", "program", NULL}; *n; n++)
     vec_push(a, e->global, *n);
   Str functions = {0}, tables = {0}, out = {0};

@@ -21,6 +21,7 @@ typedef struct {
   Names dim_names;
   VEC(const Op *) collectives, taps;
   bool uses_random;
+  char *infinite; /* by ValueId: emit_finite.c */
 } Emit;
 
 const char *emit_name(Emit *e, Names *taken, const char *wish); /* a C identifier that is not taken yet */
@@ -58,6 +59,7 @@ typedef struct {
   VEC(Param) param;
   VEC(Range *) range;
   Str body;
+  bool sees;            /* has a constant `see`: whether to look at values that stay inside it */
   bool needs_context;   /* the function takes cx */
   const char *piece[4]; /* a single call, printed where the kernel would be called, with three pointers between these */
 } Kernel;
@@ -112,6 +114,10 @@ const char *emit_own_offset(Scope *s, const Type *t,
                             int first); /* of the op's own result, at its indices; dims before `first` left out */
 const char *emit_literal(Emit *e, DType d, double v, int64_t i);
 const char *emit_sum(Emit *e, const char *a, const char *b); /* a + b, where either may be "0" */
+
+/* ---- values that must be finite: emit_finite.c ----------------------------------------------------------------- */
+bool emit_watched(Emit *e, const Op *op, int out);                /* is it looked at when the loss is not finite? */
+const char *emit_watch(Emit *e, const Op *op, const char *place); /* in a kernel that sees: looks at one element */
 
 /* ---- one function per kind of op ------------------------------------------------------------------------------- */
 /* A kernel whose scope has a variable per index, all known at depth 0; statements go to the kernel's body. The names

@@ -126,24 +126,22 @@ static void copy(Block *b, const char *to, const char *from, const Type *t) {
 
 /* ---- checking: which tensor was the first that is not finite -------------------------------------------------------- */
 
-static bool mentions_infinity(const Expr *x) {
-  if (!x) return false;
-  if (x->op == EX_LITERAL) return !dtype_is_int(x->dtype) && __builtin_isinf(x->lit);
-  return mentions_infinity(x->arg[0]) || mentions_infinity(x->arg[1]) || mentions_infinity(x->arg[2]) ||
-         mentions_infinity(x->otherwise);
-}
-
 static void check_result(Block *b, const Op *op, int i) {
   Emit *e = b->e;
   ValueId v = op->out[i];
   const Type *t = &e->m->values.at[v].type;
-  if (t->dtype != F32 || e->place[v].kind != PLACE_ARENA) return;
-  if ((op->kind == OP_ATTENTION && i == 1) || (op->kind != OP_ATTENTION && mentions_infinity(op->body))) return;
-  for (int d = 0; d < t->rank; d++)
-    if (!split_even(&t->dim[d].split, t->dim[d].size)) return; // beyond a short rank's extent there is nothing to check
-  Str name = {0};
+  if (e->place[v].kind != PLACE_ARENA || !emit_watched(e, op, i)) return;
+  bool even = true;
+  for (int d = 0; d < t->rank; d++) even &= split_even(&t->dim[d].split, t->dim[d].size);
+  Str name = {0}, layout = {0};
   emit_string(e, &name, e->m->values.at[v].name);
-  LINE("check(cx, %s, %lld, %s, %d);\n", pointer(b, v), (long long)type_capacity(t), name.at, op->loc.line);
+  if (even) {
+    LINE("check(cx, %s, %lld, %s, %d);\n", pointer(b, v), (long long)type_capacity(t), name.at, op->loc.line);
+  } else {
+    emit_layout(e, &layout, t);
+    LINE("if (cx->checking) dtrt_check_part(cx, %s, &(const dtrt_Layout)%s, %s, %d);\n", pointer(b, v), layout.at, name.at,
+         op->loc.line);
+  }
 }
 
 static void check_step(Block *b, const Step *s) {

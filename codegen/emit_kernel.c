@@ -27,6 +27,11 @@ static bool taken_by(const Names *names, const char *s) {
 static bool reserved(const char *s) {
   for (size_t i = 0; i < sizeof RESERVED / sizeof *RESERVED; i++)
     if (!strcmp(RESERVED[i], s)) return true;
+  return false;
+}
+
+/* Names of the runtime and of integer types: a number behind does not tell them apart. */
+static bool reserved_prefix(const char *s) {
   return !strncmp(s, "dtrt_", 5) || !strncmp(s, "DTRT_", 5) || !strncmp(s, "int", 3) || !strncmp(s, "uint", 4);
 }
 
@@ -36,7 +41,8 @@ const char *emit_name(Emit *e, Names *taken, const char *wish) {
   for (const char *c = wish; *c && n < 40; c++) safe[n++] = isalnum((unsigned char)*c) && !(*c & 0x80) ? *c : '_';
   safe[n] = 0;
   while (n > 0 && safe[n - 1] == '_') safe[--n] = 0;
-  const char *base = arena_printf(e->a, "%s%s", n == 0 || !isalpha((unsigned char)safe[0]) ? "v" : "", safe), *name = base;
+  bool bare = isalpha((unsigned char)safe[0]) && !reserved_prefix(safe);
+  const char *base = arena_printf(e->a, "%s%s", bare ? "" : "v", safe), *name = base;
   // names of the file and of the function being printed must not hide each other
   const Names *other = taken == &e->global ? e->function : &e->global;
   for (int k = 1; reserved(name) || taken_by(taken, name) || (other && taken_by(other, name)); k++)
@@ -193,12 +199,9 @@ static bool uses_context(const Kernel *k) {
   return k->body.at && (strstr(k->body.at, "cx->") || strstr(k->body.at, "(cx, "));
 }
 
-void emit_kernel_end(Kernel *k, const Op *op, const char *what) {
+static void parameters(Kernel *k) {
   Emit *e = k->e;
   Str *out = &e->kernels;
-  const char *where = emit_where(e, op);
-  str_printf(e->a, out, "\n// %s%s%s\nstatic void %s(", where, *where ? ": " : "", what, k->name);
-  k->needs_context = uses_context(k);
   if (k->needs_context) str_put(e->a, out, "dtrt_Context *cx");
   for (int i = 0; i < k->param.n; i++) {
     const Param *p = &k->param.at[i];
@@ -209,6 +212,29 @@ void emit_kernel_end(Kernel *k, const Op *op, const char *what) {
       str_printf(e->a, out, "%s%s *restrict %s", p->written ? "" : "const ", emit_ctype(p->dtype), p->name);
   }
   str_put(e->a, out, ") {\n");
+}
+
+/* The kernel itself: its body with `see` a constant, so that looking costs nothing when nobody looks. */
+static void both_ways(Kernel *k, const char *body) {
+  Emit *e = k->e;
+  Str *out = &e->kernels, arguments = {0};
+  for (int i = 0; i < k->param.n; i++) str_printf(e->a, &arguments, ", %s", k->param.at[i].name);
+  str_printf(e->a, out, "static void %s(", k->name);
+  parameters(k);
+  str_printf(e->a, out, "if (cx->checking) %s(true, cx%s);\nelse %s(false, cx%s);\n}\n", body, arguments.at ? arguments.at : "",
+             body, arguments.at ? arguments.at : "");
+}
+
+void emit_kernel_end(Kernel *k, const Op *op, const char *what) {
+  Emit *e = k->e;
+  Str *out = &e->kernels;
+  const char *where = emit_where(e, op),
+             *body = k->sees ? emit_name(e, &e->global, arena_printf(e->a, "%s_body", k->name)) : NULL;
+  k->needs_context = k->sees || uses_context(k);
+  str_printf(e->a, out, "\n// %s%s%s\n", where, *where ? ": " : "", what);
+  str_printf(e->a, out, k->sees ? "static inline __attribute__((always_inline)) void %s(bool see, " : "static void %s(",
+             k->sees ? body : k->name);
+  parameters(k);
   for (int i = 0; i < k->range.n; i++) {
     Range *r = k->range.at[i];
     if (!r->used) continue;
@@ -217,4 +243,5 @@ void emit_kernel_end(Kernel *k, const Op *op, const char *what) {
   }
   str_put(e->a, out, k->body.at ? k->body.at : "");
   str_put(e->a, out, "}\n");
+  if (k->sees) both_ways(k, body);
 }

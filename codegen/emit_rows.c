@@ -154,6 +154,11 @@ static bool used_in_segment(const Rows *r, const Member *x) {
   return false;
 }
 
+/* In a kernel with values that stay inside it: looks at this one. */
+static void watch(Rows *r, const Member *x, const char *place, Str *body) {
+  if (r->k->sees && emit_watched(r->e, x->op, 0)) str_put(r->e->a, body, emit_watch(r->e, x->op, place));
+}
+
 static void map_statement(Rows *r, const Member *x, Str *body) {
   Emit *e = r->e;
   int p = (int)(x - r->g.member);
@@ -167,6 +172,7 @@ static void map_statement(Rows *r, const Member *x, Str *body) {
     r->scalar[p] = value = name;
   }
   if (to) str_printf(e->a, body, "%s = %s;\n", to, value);
+  watch(r, x, to ? to : value, body);
 }
 
 static void accumulate_statement(Rows *r, const Member *x, Str *body) {
@@ -262,6 +268,7 @@ static void finish(Rows *r, const Member *x, bool wide) {
   Scope s = scope_of(r, x, r->out);
   const char *to = target(r, x, &s);
   if (to) str_printf(e->a, r->out, "%s = %s;\n", to, value);
+  watch(r, x, to ? to : value, r->out);
 }
 
 static void for_line(Rows *r, const char *i, const char *from, const char *to) {
@@ -388,6 +395,15 @@ static void kept_loops(Rows *r, const Segment *seg) {
   for (int at = 0; at < seg->nkeep; at++) str_put(e->a, r->out, "}\n");
 }
 
+/* How many elements of a row buffer are sure to be this rank's: of an uneven dim, none. */
+static int64_t row_elements(const Rows *r, const Member *x) {
+  const Type *t = result_type(r, x);
+  int64_t n = 1;
+  for (int d = r->g.nrow; d < t->rank; d++)
+    n *= split_even(&t->dim[d].split, t->dim[d].size) ? split_capacity(&t->dim[d].split, t->dim[d].size) : 0;
+  return n;
+}
+
 /* The same with a kept index innermost: results are added to in memory. */
 static void kept_in_memory(Rows *r, const Segment *seg) {
   Emit *e = r->e;
@@ -413,6 +429,14 @@ static void kept_in_memory(Rows *r, const Segment *seg) {
   }
   put(r, &body);
   for (int at = 0; at < seg->n; at++) str_put(e->a, r->out, "}\n");
+  for (Member *x = r->g.member; x < r->g.member + r->g.nmember; x++) {
+    int p = (int)(x - r->g.member);
+    if (x->segment != r->segment || !r->buffer[p] || !r->k->sees || !emit_watched(e, x->op, 0)) continue;
+    const char *i = emit_name(e, &r->k->local, "i"), *n = arena_printf(e->a, "%lld", (long long)row_elements(r, x));
+    for_line(r, i, "0", n);
+    watch(r, x, arena_printf(e->a, "%s[%s]", r->buffer[p], i), r->out);
+    str_put(e->a, r->out, "}\n");
+  }
 }
 
 /* The names of a segment's loops are free again behind it. */
@@ -517,6 +541,9 @@ Kernel *emit_rows(Emit *e, const Step *step) {
   for (int p = 0; p < r->g.nmember; p++) r->escapes[p] = cg_escapes(&r->g, e->m, e->users, r->g.member[p].op->out[0]);
   const Op *named = name_giver(r);
   r->k = emit_kernel(e, named, e->m->values.at[named->out[0]].name);
+  for (int p = 0; p < r->g.nmember; p++)
+    if (!r->escapes[p] && emit_watched(e, r->g.member[p].op, 0)) r->k->sees = true;
+  if (r->k->sees) vec_push(e->a, r->k->local, "see");
   r->out = &r->k->body;
   row_buffers(r);
   begin_columns(r);

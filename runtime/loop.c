@@ -82,6 +82,12 @@ void dtrt_check_f32(dtrt_Context *cx, const float *x, int64_t n, const char *ten
               (long long)cx->step + 1, tensor, rt->p->source, line, (double)x[i], cx->rank);
 }
 
+void dtrt_check_part(dtrt_Context *cx, const float *x, const dtrt_Layout *layout, const char *tensor, int line) {
+  RtBox b = rt_box(layout, cx->rank);
+  Piece p = rt_piece(&b, &b, layout, &b, layout);
+  for (Runs r = rt_runs(&p, 0, p.elements); rt_next_run(&r);) dtrt_check_f32(cx, x + r.s, r.n, tensor, line);
+}
+
 _Noreturn void dtrt_out_of_range(dtrt_Context *cx, int64_t value, int64_t limit, const char *tensor, int line) {
   rt_fail(cx->comm, EXIT_DATA, "step %lld: %s (%s:%d) is read at %lld, outside [0, %lld)", (long long)cx->step + 1, tensor,
           cx->comm->p->source, line, (long long)value, (long long)limit);

@@ -31,6 +31,8 @@ static const char DRIVER[] =
     "void dtrt_collective(dtrt_Context *cx, int id, const void *const *s, void *const *d) { (void)cx, (void)id, (void)s, "
     "(void)d; abort(); }\n"
     "void dtrt_range(const dtrt_Context *cx, const dtrt_Dim *d, int64_t *lo, int64_t *n) { (void)cx, *lo = 0, *n = d->size; }\n"
+    "void dtrt_check_part(dtrt_Context *cx, const float *x, const dtrt_Layout *y, const char *t, int l) { (void)cx, (void)x, "
+    "(void)y, (void)t, (void)l; }\n"
     "void dtrt_part(dtrt_Context *cx, dtrt_part_kind part) { (void)cx, (void)part; }\n"
     "void dtrt_check_f32(dtrt_Context *cx, const float *x, int64_t n, const char *t, int l) { (void)cx, (void)x, (void)n, "
     "(void)t, (void)l; }\n"

@@ -145,6 +145,9 @@ void dtrt_range(const dtrt_Context *cx, const dtrt_Dim *d, int64_t *lo, int64_t 
 /* With cx->checking: ends the run when one of n elements is not finite, naming tensor and line. */
 void dtrt_check_f32(dtrt_Context *cx, const float *x, int64_t n, const char *tensor, int line);
 
+/* The same for this rank's part of a buffer of this layout, where ranks' extents differ. */
+void dtrt_check_part(dtrt_Context *cx, const float *x, const dtrt_Layout *layout, const char *tensor, int line);
+
 /* A read by value left its dim: ends the run, naming the value and the line (exit 1). */
 _Noreturn void dtrt_out_of_range(dtrt_Context *cx, int64_t value, int64_t limit, const char *tensor, int line);
 
