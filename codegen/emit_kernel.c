@@ -8,14 +8,16 @@
 #include "emit.h"
 
 static const char *const RESERVED[] = {
-    "auto",     "break",  "case",   "char",    "const",    "continue", "default", "do",     "double",   "else",     "enum",
-    "extern",   "float",  "for",    "goto",    "if",       "inline",   "int",     "long",   "register", "restrict", "return",
-    "short",    "signed", "sizeof", "static",  "struct",   "switch",   "typedef", "union",  "unsigned", "void",     "volatile",
-    "while",    "bool",   "true",   "false",   "asm",      "typeof",   "main",    "cx",     "AT",       "unix",     "linux",
-    "INFINITY", "NAN",    "NULL",   "forward", "backward", "update",   "check",   "memcpy", "memset",   "exp",      "log",
-    "sqrt",     "tanh",   "erf",    "sin",     "cos",      "pow",      "floor",   "abs",    "fabs",     "y0",       "y1",
-    "yn",       "j0",     "j1",     "jn",      "gamma",    "index",    "time",    "log1p",  "rint",     "div",      "exit",
-    "signal",   "printf", "abort",  "malloc",  "free",     "select",   "read",    "write",  "link",     "dup",      "I",
+    "auto",     "break",  "case",     "char",    "const",    "continue", "default", "do",     "double",   "else",     "enum",
+    "extern",   "float",  "for",      "goto",    "if",       "inline",   "int",     "long",   "register", "restrict", "return",
+    "short",    "signed", "sizeof",   "static",  "struct",   "switch",   "typedef", "union",  "unsigned", "void",     "volatile",
+    "while",    "bool",   "true",     "false",   "asm",      "typeof",   "main",    "cx",     "AT",       "unix",     "linux",
+    "INFINITY", "NAN",    "NULL",     "forward", "backward", "update",   "check",   "memcpy", "memset",   "exp",      "log",
+    "sqrt",     "tanh",   "erf",      "sin",     "cos",      "pow",      "floor",   "abs",    "fabs",     "y0",       "y1",
+    "yn",       "j0",     "j1",       "jn",      "gamma",    "index",    "time",    "log1p",  "rint",     "div",      "exit",
+    "signal",   "printf", "abort",    "malloc",  "free",     "select",   "read",    "write",  "link",     "dup",      "I",
+    "fmax",     "fmin",   "fma",      "fmod",    "trunc",    "round",    "cbrt",    "exp2",   "expm1",    "char",     "size_t",
+    "isnan",    "isinf",  "isfinite", "signbit", "copysign", "see",
 };
 
 static bool taken_by(const Names *names, const char *s) {
@@ -24,9 +26,13 @@ static bool taken_by(const Names *names, const char *s) {
   return false;
 }
 
+/* One of them, or its f32 form: `powf`. */
 static bool reserved(const char *s) {
-  for (size_t i = 0; i < sizeof RESERVED / sizeof *RESERVED; i++)
-    if (!strcmp(RESERVED[i], s)) return true;
+  size_t n = strlen(s);
+  for (size_t i = 0; i < sizeof RESERVED / sizeof *RESERVED; i++) {
+    size_t k = strlen(RESERVED[i]);
+    if (!strncmp(RESERVED[i], s, k) && (n == k || (n == k + 1 && s[k] == 'f'))) return true;
+  }
   return false;
 }
 
