@@ -89,6 +89,14 @@ static void header(Emit *e, Str *out) {
   str_put(e->a, out, "#define AT(offset) ((void *)(cx->arena + (offset)))\n");
 }
 
+/* The numbers of collectives or taps, by name. */
+static void numbers(Emit *e, Str *out, const char *what, const Names *names) {
+  if (!names->n) return;
+  str_printf(e->a, out, "\nenum { // %s\n", what);
+  for (int i = 0; i < names->n; i++) str_printf(e->a, out, "%s,\n", names->at[i]);
+  str_put(e->a, out, "};\n");
+}
+
 static const char CHECK[] = "\n// After a loss that is not finite the step is run again to find where it began.\n"
                             "static void check(dtrt_Context *cx, const float *x, int64_t n, const char *tensor, int line) {\n"
                             "if (cx->checking) dtrt_check_f32(cx, x, n, tensor, line);\n"
@@ -106,6 +114,8 @@ const char *cg_emit_c(const Module *m, Arena *a) {
   emit_program(e, &tables, has);
   header(e, &out);
   dim_tables(e, &out);
+  numbers(e, &out, "collectives", &e->collective_names);
+  numbers(e, &out, "values that are shown", &e->tap_names);
   str_put(a, &out, e->kernels.at ? e->kernels.at : "");
   str_put(a, &out, CHECK);
   str_put(a, &out, functions.at ? functions.at : "");

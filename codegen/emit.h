@@ -20,6 +20,7 @@ typedef struct {
   VEC(const char *) dims; /* initialisers of the split dims seen so far */
   Names dim_names;
   VEC(const Op *) collectives, taps;
+  Names collective_names, tap_names; /* of their numbers, an enum */
   bool uses_random;
   char *infinite; /* by ValueId: emit_finite.c */
 } Emit;

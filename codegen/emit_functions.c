@@ -105,19 +105,21 @@ static void collective(Block *b, const Op *op) {
     str_printf(e->a, &src, "%s%s", i ? ", " : "", pointer(b, op->in[i]));
     str_printf(e->a, &dst, "%s%s", i ? ", " : "", pointer(b, op->out[i]));
   }
-  LINE("dtrt_collective(cx, %d, (const void *const[]){%s}, (void *const[]){%s}); // %s", e->collectives.n, src.at, dst.at,
-       op_text(op->kind));
-  const char *where = emit_where(e, op);
-  LINE("%s%s\n", *where ? ", " : "", where);
+  const char *name = emit_name(e, &e->global, arena_printf(e->a, "%s_%s", op_text(op->kind), e->m->values.at[op->in[0]].name));
+  LINE("dtrt_collective(cx, %s, (const void *const[]){%s}, (void *const[]){%s});", name, src.at, dst.at);
+  comment(b, op);
   vec_push(e->a, e->collectives, op);
+  vec_push(e->a, e->collective_names, name);
 }
 
 static void tap(Block *b, const Op *op) {
   const char *p = pointer(b, op->in[0]);
   bool counter = b->e->place[op->in[0]].kind == PLACE_COUNTER;
-  LINE("dtrt_tap(cx, %d, %s%s);", b->e->taps.n, counter ? "&" : "", p);
+  const char *name = emit_name(b->e, &b->e->global, arena_printf(b->e->a, "show_%s", b->e->m->values.at[op->in[0]].name));
+  LINE("dtrt_tap(cx, %s, %s%s);", name, counter ? "&" : "", p);
   comment(b, op);
   vec_push(b->e->a, b->e->taps, op);
+  vec_push(b->e->a, b->e->tap_names, name);
 }
 
 static void copy(Block *b, const char *to, const char *from, const Type *t) {

@@ -4,12 +4,35 @@
   tests/bench/run.sh [--cores 1|2] [--rounds 7]
 
 The two alternate inside one run; the ratio is that of the medians of all steps (> 1: dtc is faster). PyTorch is timed
-eager and compiled, each with its fused attention and fused AdamW; the better one counts.
+eager and compiled, each with its fused attention and fused AdamW; the better one counts. The ratio of processor time
+says the same where others use the machine (dtc's has its start in it: memory, parameters). At the end: where dtc's step
+goes, beside what the same cores reach in a large product and a large copy, measured just before.
 """
-import argparse, json, os, statistics, subprocess, sys, tempfile, time
+import argparse, json, os, resource, statistics, subprocess, sys, tempfile, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WARMUP, STEPS = 2, 5  # per round; the first ones are not counted
+
+
+def ceilings(threads):
+    """A product and a copy, best of several: GFLOP/s and GB/s (bytes read and written)."""
+    import torch
+
+    torch.set_num_threads(threads)
+    a, b = torch.randn(1536, 1536), torch.randn(1536, 1536)
+    big = torch.ones(64 << 20)
+    to = torch.empty_like(big)
+
+    def best(f, n):
+        took = []
+        for _ in range(n):
+            start = time.perf_counter()
+            f()
+            took.append(time.perf_counter() - start)
+        return min(took)
+
+    product, copy = best(lambda: torch.mm(a, b), 15), best(lambda: to.copy_(big), 8)
+    print(f"ceilings on {threads} core(s): product {2 * 1536**3 / product * 1e-9:.1f} GFLOP/s, copy {2 * big.nbytes / copy * 1e-9:.1f} GB/s")
 
 
 def torch_worker(mode, threads, corpus):
@@ -47,9 +70,9 @@ def torch_worker(mode, threads, corpus):
     step = 0
     print("ready", flush=True)
     for _ in sys.stdin:
-        times = []
+        times, cpu = [], []
         for i in range(WARMUP + STEPS):
-            start = time.perf_counter()
+            start, busy = time.perf_counter(), time.process_time()
             window = data[(step * B * T) % (len(data) - B * T - 1):][:B * T + 1]
             loss = run(window[:-1].view(B, T), window[1:].view(B, T))
             optimizer.zero_grad(set_to_none=True)
@@ -59,7 +82,8 @@ def torch_worker(mode, threads, corpus):
             step += 1
             if i >= WARMUP:
                 times.append(1e3 * (time.perf_counter() - start))
-        print(json.dumps(times), flush=True)
+                cpu.append(1e3 * (time.process_time() - busy))
+        print(json.dumps([times, cpu]), flush=True)
 
 
 class Torch:
@@ -76,10 +100,14 @@ class Torch:
 
 
 def dtc_round(program, cores, folder, env=None):
+    """Times of the steps, processor time per step over all ranks, and what was printed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     log = os.path.join(folder, "log.jsonl")
     out = subprocess.run(["taskset", "-c", cores, program, "--steps", str(WARMUP + STEPS), "--data-dir", folder, "--log", log],
                          check=True, capture_output=True, text=True, env=dict(os.environ, **(env or {})))
-    return [json.loads(line)["ms"] for line in open(log)][WARMUP:], out.stdout + out.stderr
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return [json.loads(line)["ms"] for line in open(log)][WARMUP:], [1e3 * busy / (WARMUP + STEPS)], out.stdout + out.stderr
 
 
 def main():
@@ -91,6 +119,8 @@ def main():
     a.add_argument("--worker")
     a.add_argument("--threads", type=int, default=1)
     o = a.parse_args()
+    if o.worker == "ceilings":
+        return ceilings(o.threads)
     if o.worker:
         return torch_worker(o.worker, o.threads, o.corpus)
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[: o.cores]))
@@ -100,18 +130,24 @@ def main():
         subprocess.run([o.dtc, os.path.join(HERE, "gpt.dt"), "--mesh", f"data={o.cores}", "-o", program], check=True)
         peers = {mode: Torch(mode, cores, o.corpus) for mode in ("eager", "compiled")}
         times = {"dtc": [], "eager": [], "compiled": []}
+        cpu = {"dtc": [], "eager": [], "compiled": []}
         for r in range(o.rounds):
-            times["dtc"] += dtc_round(program, cores, folder)[0]
-            for mode, peer in peers.items():
-                times[mode] += peer.round()
+            for name, contender in [("dtc", lambda: dtc_round(program, cores, folder))] + [(m, p.round) for m, p in peers.items()]:
+                ms, busy = contender()[:2]
+                times[name] += ms
+                cpu[name] += busy
             print(f"round {r + 1}/{o.rounds}: " + ", ".join(f"{k} {statistics.median(v):.0f} ms" for k, v in times.items()), flush=True)
-        print(dtc_round(program, cores, folder, {"DTRT_PROFILE": "1"})[1])
+        subprocess.run(["taskset", "-c", cores, sys.executable, __file__, "--worker", "ceilings", "--threads", str(o.cores)], check=True)
+        print(dtc_round(program, cores, folder, {"DTRT_PROFILE": "1"})[2])
     import torch
     median = {k: statistics.median(v) for k, v in times.items()}
     best = min(("eager", "compiled"), key=lambda k: median[k])
     print(f"{o.cores} core(s), PyTorch {torch.__version__}: dtc {median['dtc']:.1f} ms, PyTorch eager {median['eager']:.1f} ms, "
           f"compiled {median['compiled']:.1f} ms")
     print(f"ratio (PyTorch's best, {best} / dtc): {median[best] / median['dtc']:.3f}")
+    busy = {k: statistics.median(v) for k, v in cpu.items()}
+    print(f"processor time per step: dtc {busy['dtc']:.1f} ms, PyTorch eager {busy['eager']:.1f} ms, compiled {busy['compiled']:.1f} ms; "
+          f"ratio {min(busy['eager'], busy['compiled']) / busy['dtc']:.3f}")
 
 
 if __name__ == "__main__":
