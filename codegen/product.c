@@ -10,7 +10,7 @@
      s[b,h,t,u] = sum[j] q[b,t,h,j] * k[b,u,h,j]  m = (t)    n = (u)    k = (j)      ldb transposed; b, h around it  */
 #include "cg.h"
 
-enum { MIN_PRODUCT = 512 }; /* multiplications per call below which a plain loop is as fast */
+enum { LEAST_PRODUCT = 512 }; /* multiplications per call below which a plain loop is as fast */
 
 typedef enum { IN_A = 1, IN_B = 2, IN_C = 4 } Where;
 
@@ -174,7 +174,7 @@ bool cg_product(const Module *m, const Op *op, Product *out) {
   swap_operands(&s);
   int64_t other = best_runs(&s, &swapped);
   if (work < other) best = swapped, work = other;
-  if (work < MIN_PRODUCT) return false;
+  if (work < (m->least_product ? m->least_product : LEAST_PRODUCT)) return false;
   outer_loops(op, &best);
   *out = best;
   return true;

@@ -37,7 +37,7 @@ typedef struct {
 /* How one dim of n elements is split: the parts, major to minor, count as one of their product k. With
    granule g (1 unless whole units must stay together) the dim is ceil(n / g) units, dealt out in chunks of
    ceil(units / k); the last ranks are short or empty. `fixed`: the user wrote it (`@ data`, `@ none`); an
-   open dim has n = 0 and fixed = false. After propagate `fixed` is meaningless and false. */
+   open dim has n = 0 and fixed = false; a split that is not fixed is propagate's choice. From sharded on it is false. */
 typedef struct {
   int n;
   bool fixed;
@@ -299,6 +299,8 @@ typedef struct {
   Train train;
   Buffer *buffers; /* STAGE_SCHEDULED: per value; offset -1: not in the arena */
   int64_t arena_bytes, workspace_bytes;
+  int64_t least_product; /* codegen: multiplications in a call from which a sum of products goes to the BLAS; 0: its own
+                            choice */
   struct NameTable *names; /* ir.c: which names are taken */
 } Module;
 
