@@ -5,7 +5,7 @@
    After Goto & van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008). A panel of DEPTH rows of B is
    packed in strips of COLUMNS, which stay in the L1 while BLOCK rows of A pass; ROWS x COLUMNS sums stay in registers. A
    is packed only where its columns lie apart (ta); otherwise it is read in place, and while one block of it is worked
-   on, the next is fetched into the L2. A strip of 384 x 16 floats is 24 KiB, a block of 48 x 384 is 72 KiB. Sums are
+   on, the next is fetched into the L2. A strip of 384 x 16 floats is 24 KiB, a block of 96 x 384 is 144 KiB. Sums are
    taken in pieces of DEPTH terms, in the order of k: the same operands give the same bits. */
 #include "rt.h"
 
@@ -14,7 +14,7 @@ enum { LANES = 16, ROWS = 12 };
 #else
 enum { LANES = 8, ROWS = 6 };
 #endif
-enum { COLUMNS = 2 * LANES, DEPTH = 384, BLOCK = 48, WIDTH = 1536 };
+enum { COLUMNS = 2 * LANES, DEPTH = 384, BLOCK = 96, WIDTH = 768 };
 
 typedef float Vec __attribute__((vector_size(LANES * 4)));
 typedef float VecAnywhere __attribute__((vector_size(LANES * 4), aligned(4)));
