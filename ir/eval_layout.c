@@ -124,8 +124,9 @@ static void cut(EvalRun *r, const Op *op, int which, const Num *all, int rank) {
     moved += h->n - (own ? overlap(h, held_of(r, op->in[which], rank)) : 0);
     combined++;
   }
-  if (op->kind == OP_ALL_REDUCE && combined > 0) moved = 2 * (combined - 1) * h->n / combined;
-  if (op_is_collective(op->kind)) r->received[rank] += moved * dtype_size(to->dtype);
+  moved *= dtype_size(to->dtype);
+  if (op->kind == OP_ALL_REDUCE && combined > 0) moved = 2 * (combined - 1) * h->n * dtype_size(to->dtype) / combined;
+  if (op_is_collective(op->kind)) r->received[rank] += moved;
 }
 
 void eval_layout(EvalRun *r, const Op *op) {

@@ -84,6 +84,7 @@ static void parse_repeat(Parser *p, Op *op, const Results *results, int depth) {
   irp_suffixes(p, op);
   irp_need(p, "{");
   irp_place(p, &op->loc, &op->why);
+  for (int i = 0; i < b->args.n; i++) p->m->values.at[b->args.at[i]].loc = op->loc; /* as ir_arg gives it */
   parse_region(p, b, depth + 1);
   irp_need_word(p, "yield");
   int carried = parse_yields(p, b, NULL), stacked = parse_yields(p, b, "stack");

@@ -29,9 +29,10 @@ static int parse_parts(Parser *p, AxisPart *part) {
   return n;
 }
 
-static void parse_split(Parser *p, Split *s) {
-  s->fixed = p->m->stage == STAGE_ANNOTATED;
-  if (irp_take_word(p, "none")) return;
+/* Behind `@`, or behind `~` (not `wished`: propagate chose it). */
+static void parse_split(Parser *p, Split *s, bool wished) {
+  s->fixed = wished && p->m->stage == STAGE_ANNOTATED;
+  if (wished && irp_take_word(p, "none")) return;
   bool several = irp_take(p, "(");
   if (several)
     s->n = parse_parts(p, s->part);
@@ -57,8 +58,9 @@ const char *irp_extent(Parser *p, int64_t *size, Split *s) {
   }
   Loc loc = p->tok.loc;
   *size = irp_int(p, 0, MAX_SIZE, "a size");
-  if (!s || !irp_take(p, "@")) return name;
-  parse_split(p, s);
+  bool chosen = s && p->m->stage == STAGE_ANNOTATED && irp_take(p, "~");
+  if (!s || (!chosen && !irp_take(p, "@"))) return name;
+  parse_split(p, s, !chosen);
   if (!parts_fit(s)) return irp_fail(p, "E0903", loc, "this dim is split into too many parts"), name;
   if (p->m->stage < STAGE_LOCAL || s->n == 0) return name;
   irp_need(p, ":");

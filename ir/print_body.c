@@ -108,7 +108,7 @@ void irw_split(Printer *p, const Split *s) {
   if (s->n > 1) puts_(p, ")");
 }
 
-/* `B=8@data granule 2:4`; size and split of a dim or of an index. */
+/* `B=8@data granule 2:4`; size and split of a dim or of an index; `~` where it is propagate's choice, not a wish. */
 void irw_extent(Printer *p, const char *name, int64_t size, const Split *s) {
   if (name) {
     irw_name(p, name);
@@ -117,7 +117,7 @@ void irw_extent(Printer *p, const char *name, int64_t size, const Split *s) {
   irw_int(p, size);
   if (s->n == 0 && s->fixed) puts_(p, "@none");
   if (s->n == 0) return;
-  puts_(p, "@");
+  puts_(p, p->m->stage == STAGE_ANNOTATED && !s->fixed ? "~" : "@");
   irw_split(p, s);
   if (s->granule > 1) put(p, " granule %lld", (long long)s->granule);
   if (p->m->stage >= STAGE_LOCAL) put(p, ":%lld", (long long)split_capacity(s, size));

@@ -21,7 +21,7 @@ static int64_t contributors(const Type *from, const Type *to) {
 int64_t price_received(const Mesh *m, OpKind kind, const Type *from, const Type *to, int64_t rank) {
   int64_t size = dtype_size(from->dtype), g = contributors(from, to);
   if (kind == OP_SLICE) return 0;
-  if (kind == OP_ALL_REDUCE) return 2 * (g - 1) * box_count(m, from, rank) / g * size;
+  if (kind == OP_ALL_REDUCE) return 2 * (g - 1) * box_count(m, from, rank) * size / g;
   if (kind == OP_REDUCE_SCATTER) return (g - 1) * box_count(m, to, rank) * size;
   return move_elements(m, from, to, rank) * size;
 }

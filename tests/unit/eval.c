@@ -138,12 +138,14 @@ UNIT(received_bytes_follow_the_formulas) {
   const char *text = "stage collected\nmesh m(a = 4)\nprogram stage 0 {\n  %x[i]: f32[N=6@a] = nest f32(idx(i))\n"
                      "  %g: f32[N=6] = all_gather %x ; because of the test\n"
                      "  %s[j]: f32[J=8]{a: sum} = nest sum[i: N=6@a] %x[i] * f32(idx(j))\n"
-                     "  %y: f32[J=8] = all_reduce %s ; because of the test\n  tap output \"y\" %y\n}\n";
+                     "  %y: f32[J=8] = all_reduce %s ; because of the test\n  tap output \"y\" %y\n"
+                     "  %one: f32{a: sum} = nest sum[i: N=6@a] %x[i]\n  %all: f32 = all_reduce %one ; because of the test\n}\n";
   Ran r = ranks(text, DOMAIN_INT);
   CHECK(!r.why);
   if (r.why) fprintf(stderr, "%s\n", r.why);
-  CHECK_EQ(eval_received(r.run, 0), 4 * 4 + 2 * 3 * 8); /* 6 elements in chunks of 2: 2, 2, 2, 0; 2 * 3/4 * 32 bytes */
-  CHECK_EQ(eval_received(r.run, 3), 6 * 4 + 2 * 3 * 8);
+  /* 6 elements in chunks of 2: 2, 2, 2, 0; 2 * 3/4 of 32 bytes, and of 4 */
+  CHECK_EQ(eval_received(r.run, 0), 4 * 4 + 48 + 6);
+  CHECK_EQ(eval_received(r.run, 3), 6 * 4 + 48 + 6);
   CHECK(eval_agree(r.run, NULL));
   done(&r);
 }
