@@ -60,8 +60,8 @@ bool rt_new_begin(NewFile *f, const char *name, char *mark) {
   char folder[PATH_MAX];
   *f = (NewFile){.name = name, .fd = -1};
   struct stat st;
-  if (stat(name, &st) == 0 && S_ISDIR(st.st_mode)) {
-    errno = EISDIR;
+  if (stat(name, &st) == 0 && !S_ISREG(st.st_mode)) { /* a rename would put a file in the place of /dev/null */
+    errno = S_ISDIR(st.st_mode) ? EISDIR : ENOTSUP;
     return false;
   }
   if (!folder_of(name, folder)) return false;

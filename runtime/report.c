@@ -119,7 +119,7 @@ void rt_report_end(Rt *rt, int64_t step) {
   if (!rt->p->trains) return;
   if (rt->start >= rt->total)
     printf("nothing to do: %" PRId64 " of %" PRId64 " steps were made\n", rt->start, rt->total);
-  else if (step == rt->total && rt->o.save)
+  else if (step == rt->total && rt->o.save && rt->shared->saved)
     printf("saved %s\n", rt->o.save);
   fflush(stdout);
 }

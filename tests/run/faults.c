@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -213,9 +214,19 @@ UNIT(a_full_disk_leaves_the_previous_file) {
   signal(SIGXFSZ, SIG_IGN);
   int rc = TRAIN(&out, "--steps", "3", "--save", saved);
   setrlimit(RLIMIT_FSIZE, &old);
-  expect(rc, 1, out, "limited");
+  expect(rc, 1, out, "cannot save");
+  CHECK(!strstr(out, "saved "));
   TensorFile f;
   CHECK(read_tensors(saved, &f) && !memcmp(before, read_text(saved), 64));
+}
+
+UNIT(what_is_no_regular_file_is_not_replaced) {
+  const char *pipe = work_path("pipe");
+  struct stat s;
+  CHECK_EQ(mkfifo(pipe, 0600), 0);
+  EXPECT_TRAIN(1, "cannot save", "--steps", "1", "--save", pipe);
+  EXPECT_TRAIN(1, "cannot write", "--steps", "1", "--dump-grads", pipe);
+  CHECK(stat(pipe, &s) == 0 && S_ISFIFO(s.st_mode));
 }
 
 UNIT(bad_data_is_one_clear_error) {
