@@ -238,6 +238,7 @@ static void for_keys(Blocks *b) {
   if (!b->j) b->j = emit_name(e, &k->local, "j");
   const char *u = b->scope.var[b->shape.key].name;
   LINE("for (int64_t %s = 0; %s < %s; %s++) {\n", b->j, b->j, b->keys, b->j);
+  if (!ex_uses(b->op->body, b->shape.key)) return; /* the score alone: neither masked nor biased by the key */
   if (strcmp(b->lo, "0"))
     LINE("const int64_t %s = %s + %s;\n", u, b->lo, b->j);
   else

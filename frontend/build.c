@@ -62,6 +62,7 @@ static Args command(Arena *a, const Options *o, const Runtime *r, const char *c_
   arg(a, &v, build_compiler(o));
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) arg(a, &v, flags[i]);
   if (*DTC_SANITIZE) arg(a, &v, "-fsanitize=" DTC_SANITIZE);
+  arg(a, &v, "-DDTC_VERSION=\"" DTC_VERSION "\"");
   arg(a, &v, arena_printf(a, "-I%s", r->include));
   arg(a, &v, c_file);
   arg(a, &v, "-o");

@@ -51,3 +51,34 @@ UNIT(each_pass_goes_on_from_the_text_of_the_one_before) {
   pass_by_pass(tests_path("run/parts.dt"));
   pass_by_pass(tests_path("run/experts.dt"));
 }
+
+/* The C is for people: it gives no warning, whatever the compiler, the model and its names. */
+static void compiles_cleanly(const char *file, const char *cc) {
+  char *output;
+  const char *c = work_path("clean.c"), *include = tests_path("../runtime/include");
+  char emit[400], path[400];
+  snprintf(emit, sizeof emit, "--emit=c=%s", c);
+  snprintf(path, sizeof path, "-I%s", include);
+  int rc = RUN(work_folder(), &output, DTC_BINARY, file, emit);
+  if (rc) unit_fail(file, 1, "dtc exits %d:\n%.2000s", rc, output);
+  rc = RUN(work_folder(), &output, cc, "-std=gnu17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", path, c);
+  if (rc) unit_fail(file, 1, "%s exits %d:\n%.2000s", cc, rc, output);
+}
+
+UNIT(emitted_c_compiles_without_warnings) {
+  static const char *const models[] = {"../examples/charlm.dt", "../examples/llama.dt", "../examples/mlp.dt",
+                                       "run/vision.dt",         "run/parts.dt",         "run/encoder_decoder.dt",
+                                       "run/experts.dt",        "run/recurrence.dt",    "run/convolution.dt"};
+  for (size_t i = 0; i < sizeof models / sizeof *models; i++) compiles_cleanly(tests_path(models[i]), "/usr/bin/gcc");
+  const char *file = work_path("%s", "a'b\"c ??%s *.dt");
+  write_text(file, "mesh int(while = 2, static = 2)\n"
+                   "dim B = 4, D = 4\n"
+                   "input float: f32[B @ while] = table(\"a */ ?%n'.npy\")\n"
+                   "param main, register, dtrt_main, forward, printf: f32[D @ static] = ones\n"
+                   "return[d] = main[d] * register[d] + dtrt_main[d] * forward[d] + printf[d]\n"
+                   "for = sum[d](return[d])\n"
+                   "loss = mean[b](float[b] * for * float[b])\n"
+                   "metric errno = for\n"
+                   "train loss {\n  optimizer = sgd(lr = 0.01)\n}\n");
+  compiles_cleanly(file, "/usr/bin/gcc");
+}

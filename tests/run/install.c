@@ -17,4 +17,6 @@ UNIT(an_installed_dtc_works_wherever_it_is_moved) {
   if (rc) unit_fail(__FILE__, __LINE__, "the installed dtc exits %d:\n%.2000s", rc, output);
   rc = RUN(work_folder(), &output, program, "--data-dir", work_path("there/share/dtc/examples"), "--steps", "200");
   if (rc || !strstr(output, "step 200/200")) unit_fail(__FILE__, __LINE__, "the program exits %d:\n%.2000s", rc, output);
+  rc = RUN(work_folder(), &output, program, "--version");
+  CHECK(rc == 0 && strstr(output, "mlp.dt, compiled by dtc 0"));
 }
