@@ -87,6 +87,7 @@ static bool positive(const char *s, int64_t *out) {
   }
 
 static void add_emits(Options *o, const char *text, struct argp_state *state) {
+  if (!*text) argp_error(state, "--emit needs a kind");
   for (char *rest = arena_strdup(o->arena, text), *item; (item = next_item(&rest));) {
     char *path = strchr(item, '=');
     if (path) *path++ = 0;
