@@ -68,7 +68,6 @@ static Args command(Arena *a, const Options *o, const Runtime *r, const char *c_
   arg(a, &v, "-o");
   arg(a, &v, program);
   arg(a, &v, r->library);
-  arg(a, &v, "-Wl,--as-needed"); // the runtime calls a BLAS only where it is ahead of its own products
   if (*DTC_BLAS) arg(a, &v, DTC_BLAS);
   for (const char *const *lib = (const char *const[]){"-ljansson", "-lm", "-lpthread", NULL}; *lib; lib++) arg(a, &v, *lib);
   vec_push(a, v, NULL);

@@ -1,5 +1,4 @@
-/* gemm.c: matrix products, row-major f32; each rank is one thread. With AVX-512 through oneDNN's sgemm where it is there
-   (DTRT_DNNL), which was ahead there; with less through gemm_own.c, which is ahead of oneDNN and OpenBLAS on AVX2: the
+/* gemm.c: matrix products, row-major f32, through oneDNN's sgemm (DTRT_DNNL) or the CBLAS; each rank is one thread. The
    choice is made when the runtime is built, so that runs repeat bit for bit.
 
      dtrt_gemm(false, true, m, n, k, 1, a, lda, b, ldb, 0, c, ldc)      C[m,n] = A[m,k] B[n,k]^T
@@ -11,9 +10,10 @@
 
 #include <dlfcn.h>
 #include <unistd.h>
-#if defined DTRT_DNNL && defined __AVX512F__
-#define WITH_LIBRARY
+#ifdef DTRT_DNNL
 #include <dnnl.h>
+#else
+#include <cblas.h>
 #endif
 
 /* Products have no context to count in. Only written when profiling is on. */
@@ -65,7 +65,7 @@ static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alp
   lda = ta ? leading(k, m, lda) : leading(m, k, lda);
   ldb = tb ? leading(n, k, ldb) : leading(k, n, ldb);
   ldc = leading(m, n, ldc);
-#ifdef WITH_LIBRARY
+#ifdef DTRT_DNNL
   dnnl_status_t s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   if (s != dnnl_success) {
     fprintf(stderr, "dnnl_sgemm(%d, %d, %ld, %ld, %ld; %ld, %ld, %ld) failed with %d\n", ta, tb, (long)m, (long)n, (long)k,
@@ -73,8 +73,8 @@ static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alp
     _exit(EXIT_FAULT);
   }
 #else
-  if (beta != 0 && beta != 1) scale(m, n, beta, c, ldc);
-  rt_product(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta != 0, c, ldc);
+  cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n, (int)k, alpha, a,
+              (int)lda, b, (int)ldb, beta, c, (int)ldc);
 #endif
 }
 

@@ -276,16 +276,13 @@ void rt_report_profile(Rt *rt, int64_t steps, double seconds);
 
 int rt_train(Rt *rt); /* in each rank; returns its exit code */
 void rt_one_thread(void);
-/* C = alpha op(A) op(B), or C += that; m, n, k > 0: gemm_own.c. */
-void rt_product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
-                int64_t ldb, bool add, float *c, int64_t ldc);
 
 typedef struct {
   uint64_t products, product_ns, ns; /* ns: the part as a whole; of DTRT_OTHER it is not taken */
   double flop;
 } PartTimes;
 const PartTimes *rt_part_times(bool on); /* [DTRT_PARTS]; switches them on, or reads */
-double rt_now(void);                                                           /* seconds */
+double rt_now(void);                     /* seconds */
 uint64_t rt_ns(void);
 
 /* Everything of one process. Before the processes start rank is -1; the supervisor keeps it so. */
