@@ -169,13 +169,24 @@ static bool only_ast(const Options *o) {
          !o->check;
 }
 
+/* A program that shows nothing and changes nothing is nobody's intention. */
+static bool does_something(const Module *m) {
+  const Region *r = m->programs.at[0].body;
+  bool found = m->train.present;
+  for (int i = 0; i < r->ops.n; i++) found |= op_class(r->ops.at[i]->kind) == CLS_EFFECT;
+  return found;
+}
+
 static bool read_module(Session *s) {
   clock_start(&s->clock);
   s->m = s->o->from ? read_ir(s) : frontend_module(s->arena, s->diags, s->file, s->o->file, &s->o->frontend);
   clock_step(&s->clock, s->arena, "parse");
   if (!s->m || s->diags->nerrors) return false;
   if (!s->o->from) ir_verify(s->m, "the frontend", NULL);
-  return true;
+  if (!s->o->emit[EMIT_EXE].wanted || does_something(s->m)) return true;
+  diag_error(s->diags, "E0605", (Loc){0}, "%s has neither `train` nor `output`: its program would do nothing",
+             s->diags->files.at[s->file].name);
+  return false;
 }
 
 /* ---- the whole -------------------------------------------------------------------------------------------- */
