@@ -112,6 +112,14 @@ static void check_parameters(Rt *rt) {
   }
 }
 
+static void check_inputs(Rt *rt) {
+  for (int i = 0; i < rt->p->nleaves; i++) {
+    const dtrt_Leaf *l = &rt->p->leaf[i];
+    if (l->kind != DTRT_INPUT || l->layout.dtype != DTRT_F32) continue;
+    dtrt_check_part(&rt->cx, (const float *)(rt->cx.arena + l->offset), &l->layout, l->name, l->line);
+  }
+}
+
 /* All ranks: runs the forward pass again with every tensor looked at. Does not return. */
 static _Noreturn void find_culprit(Rt *rt) {
   rt_world_barrier(rt);
@@ -119,6 +127,8 @@ static _Noreturn void find_culprit(Rt *rt) {
   rt_world_barrier(rt); /* a rank with a bad parameter ends the run before others blame a tensor */
   rt->cx.checking = true;
   rt_data_load(rt, rt->cx.step); /* the forward pass may have reused their memory */
+  check_inputs(rt);
+  rt_world_barrier(rt);
   rt->p->forward(&rt->cx);
   rt_world_barrier(rt);
   rt_fail(rt, EXIT_DATA, "step %lld: the loss is %g", (long long)rt->cx.step + 1, rt->record.loss);

@@ -242,6 +242,14 @@ UNIT(bad_data_is_one_clear_error) {
   EXPECT_TRAIN(2, "fast", "--set", "optimizer.lr=fast");
 }
 
+/* ones.npy [4, 3], with one element that may differ. */
+static void write_ones(float last) {
+  FILE *f = fopen(work_path("ones.npy"), "wb");
+  fprintf(f, "\x93NUMPY\x01%cv%c{'descr': '<f4', 'fortran_order': False, 'shape': (4, 3), }%58s\n", 0, 0, "");
+  for (int i = 0; i < 12; i++) fwrite(i < 11 ? &(float){1} : &last, 4, 1, f);
+  fclose(f);
+}
+
 UNIT(a_loss_that_is_not_finite_names_the_first_tensor_and_line) {
   const char *dt = work_path("diverge.dt"), *out_path = work_path("diverge");
   char *out;
@@ -253,14 +261,13 @@ UNIT(a_loss_that_is_not_finite_names_the_first_tensor_and_line) {
                  "bad[b] = log(h[b] - 3.0)\n"
                  "loss  = mean[b](bad[b])\n"
                  "train loss {\n  optimizer = sgd(lr = 1.0)\n}\n");
-  FILE *f = fopen(work_path("ones.npy"), "wb");
-  fprintf(f, "\x93NUMPY\x01%cv%c{'descr': '<f4', 'fortran_order': False, 'shape': (4, 3), }%58s\n", 0, 0, "");
-  for (int i = 0; i < 12; i++) fwrite(&(float){1}, 4, 1, f);
-  fclose(f);
+  write_ones(1);
   if (!COMPILE(dt, out_path)) return;
   int rc = RUN(work_folder(), &out, out_path, "--steps", "3");
   expect(rc, 1, out, "bad");
   expect(rc, 1, out, "diverge.dt:6");
   expect(rc, 1, out, "step 1");
   EXPECT_RUN(0, "", out_path, "--steps", "3", "--keep-going");
+  write_ones(NAN);
+  EXPECT_RUN(1, "is x (diverge.dt:3)", out_path, "--steps", "3");
 }
