@@ -137,3 +137,14 @@ void part_visit(Region *r, int64_t times, PartVisit *f, void *cx) {
     if (op->body_region) part_visit(op->body_region, times * op->trip, f, cx);
   }
 }
+
+static void number_op(void *cx, Region *r, Op *op, int64_t times) {
+  (void)r, (void)times;
+  op->order = (*(int *)cx)++;
+}
+
+int part_number(Module *m) {
+  int n = 0;
+  for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, number_op, &n);
+  return n;
+}

@@ -41,6 +41,8 @@ double plan_step_bytes(const Mesh *m, OpKind kind, const Type *from, const Type 
 /* Calls f for every op, a repeat before its body; times: how often a step runs it. */
 typedef void PartVisit(void *cx, Region *r, Op *op, int64_t times);
 void part_visit(Region *r, int64_t times, PartVisit *f, void *cx);
+/* Makes Op.order a number of its own for every op, bodies included: the key of side tables. Returns how many. */
+int part_number(Module *m);
 
 const char *pending_text(const Mesh *m, const Pending *p, Arena *a); /* "data, model" */
 

@@ -119,11 +119,6 @@ static void drop_single_parts(Type *t) {
 
 /* ---- set-up ------------------------------------------------------------------------------------------ */
 
-static void count_op(void *cx, Region *r, Op *op, int64_t times) {
-  (void)r, (void)times;
-  op->order = (*(int *)cx)++;
-}
-
 static void prepare_op(void *cx, Region *r, Op *op, int64_t times) {
   (void)r, (void)times;
   Spread *s = cx;
@@ -146,9 +141,7 @@ void part_propagate(Module *m, PassContext *cx) {
   s.wish = arena_alloc(s.scratch, size_mul(sizeof *s.wish, (size_t)m->values.n + 1));
   memset(s.wish, BY_PIN, sizeof *s.wish * (size_t)m->values.n);
   for (int v = 0; v < m->values.n; v++) drop_single_parts(&m->values.at[v].type);
-  int n = 0;
-  for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, count_op, &n);
-  s.factors = NEW_ARRAY(s.scratch, Factors *, n + 1);
+  s.factors = NEW_ARRAY(s.scratch, Factors *, part_number(m) + 1);
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, prepare_op, &s);
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, prepare_update, &s);
   for (s.level = 0; s.level < NWISHES; s.level++) do {

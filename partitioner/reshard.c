@@ -350,11 +350,6 @@ static void complete_what_spreads(Reshard *r, int nvalues) {
 
 /* ---- set-up ---------------------------------------------------------------------------------------------------- */
 
-static void count_op(void *cx, Region *reg, Op *op, int64_t times) {
-  (void)reg, (void)times;
-  op->order = (*(int *)cx)++;
-}
-
 static void note_op(void *cx, Region *reg, Op *op, int64_t times) {
   (void)reg, (void)times;
   Reshard *r = cx;
@@ -387,8 +382,7 @@ static void note_value(Reshard *r, ValueId v) {
 void part_reshard(Module *m, PassContext *cx) {
   (void)cx;
   Arena *scratch = arena_new();
-  int n = 0, nvalues = m->values.n;
-  for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, count_op, &n);
+  int n = part_number(m), nvalues = m->values.n;
   Reshard r = {.m = m, .scratch = scratch, .planner = plan_new(scratch, &m->mesh)};
   r.state = NEW_ARRAY(scratch, ValueState, nvalues + 1);
   r.factors = NEW_ARRAY(scratch, Factors *, n + 1);
