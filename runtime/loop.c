@@ -82,10 +82,19 @@ void dtrt_check_f32(dtrt_Context *cx, const float *x, int64_t n, const char *ten
               (long long)cx->step + 1, tensor, rt->p->source, line, (double)x[i], cx->rank);
 }
 
-void dtrt_check_part(dtrt_Context *cx, const float *x, const dtrt_Layout *layout, const char *tensor, int line) {
-  RtBox b = rt_box(layout, cx->rank);
+/* The first element of this rank's part that is not finite, or NULL. */
+static const float *not_finite(const float *x, const dtrt_Layout *layout, int rank) {
+  RtBox b = rt_box(layout, rank);
   Piece p = rt_piece(&b, &b, layout, &b, layout);
-  for (Runs r = rt_runs(&p, 0, p.elements); rt_next_run(&r);) dtrt_check_f32(cx, x + r.s, r.n, tensor, line);
+  for (Runs r = rt_runs(&p, 0, p.elements); rt_next_run(&r);)
+    for (int64_t i = 0; i < r.n; i++)
+      if (!isfinite(x[r.s + i])) return &x[r.s + i];
+  return NULL;
+}
+
+void dtrt_check_part(dtrt_Context *cx, const float *x, const dtrt_Layout *layout, const char *tensor, int line) {
+  const float *bad = not_finite(x, layout, cx->rank);
+  if (bad) dtrt_check_f32(cx, bad, 1, tensor, line);
 }
 
 _Noreturn void dtrt_out_of_range(dtrt_Context *cx, int64_t value, int64_t limit, const char *tensor, int line) {
@@ -100,15 +109,9 @@ static void check_parameters(Rt *rt) {
   for (int i = 0; i < rt->p->nleaves; i++) {
     const dtrt_Leaf *l = &rt->p->leaf[i];
     if (l->kind != DTRT_PARAM || l->layout.dtype != DTRT_F32) continue;
-    RtBox b = rt_box(&l->layout, rt->rank);
-    Piece p = rt_piece(&b, &b, &l->layout, &b, &l->layout);
-    const float *x = (const float *)(rt->cx.arena + l->offset);
-    for (Runs r = rt_runs(&p, 0, p.elements); rt_next_run(&r);)
-      for (int64_t k = 0; k < r.n; k++)
-        if (!isfinite(x[r.s + k]))
-          rt_fail(rt, EXIT_DATA,
-                  "step %lld: the loss is not finite because the parameter %s (%s:%d) is not, since the update before",
-                  (long long)rt->cx.step + 1, l->name, rt->p->source, l->line);
+    if (not_finite((const float *)(rt->cx.arena + l->offset), &l->layout, rt->rank))
+      rt_fail(rt, EXIT_DATA, "step %lld: the loss is not finite because the parameter %s (%s:%d) is not, since the update before",
+              (long long)rt->cx.step + 1, l->name, rt->p->source, l->line);
   }
 }
 
