@@ -79,13 +79,24 @@ static void seen(void *env, const Module *m, int pass) {
   if (s->o->emit[EMIT_SCHEDULE_JSON].wanted) emit(s, EMIT_SCHEDULE_JSON, part_report(m, s->arena, true));
 }
 
+/* What was not done, and why: for those who ask. */
+static void print_notes(const Session *s, const PassContext *cx) {
+  for (int i = 0; s->o->verbose && i < cx->notes.n; i++) {
+    Loc at = cx->notes.at[i].loc;
+    if (at.line) fprintf(stderr, "%s:%d: ", s->m->files.at[at.file], at.line);
+    fprintf(stderr, "note: %s\n", cx->notes.at[i].text);
+  }
+}
+
 static bool compile(Session *s) {
   const Options *o = s->o;
   PassContext cx = {.diags = s->diags, .keep_gathered = o->keep_gathered};
   int first = o->from ? pipeline_start(o->from) : 0, last = last_pass(o);
   if (o->emit[EMIT_IR].wanted) emit(s, EMIT_IR, ir_print(s->m, s->arena));
   clock_start(&s->clock);
-  return pipeline_run(s->m, &cx, first, last, &s->clock, seen, s);
+  bool ok = pipeline_run(s->m, &cx, first, last, &s->clock, seen, s);
+  print_notes(s, &cx);
+  return ok;
 }
 
 /* ---- after them ------------------------------------------------------------------------------------------- */

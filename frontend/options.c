@@ -38,7 +38,7 @@ static const struct argp_option option_table[] = {
     {"error-format", KEY_ERRORS, "text|json", 0, "how errors are printed; json: one object per line", 1},
     {"explain", KEY_EXPLAIN, "CODE", 0, "what an error code means, with an example", 1},
     {"version", KEY_VERSION, NULL, 0, "print the version; with --verbose also compiler, BLAS and paths", 1},
-    {"verbose", 'v', NULL, 0, "with --version: say more", 1},
+    {"verbose", 'v', NULL, 0, "say more: which attention was not recognised and why; with --version, the paths", 1},
     {NULL, 0, NULL, 0, "Looking inside:", 2},
     {"print-after", KEY_PRINT_AFTER, "PASS|all", 0, "print the IR after a pass", 2},
     {"stop-after", KEY_STOP_AFTER, "PASS", 0, "stop there and print the IR", 2},
