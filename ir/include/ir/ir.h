@@ -34,15 +34,26 @@ typedef struct {
   int64_t pre, size;
 } AxisPart;
 
+/* What an op reads of a dim along which it is not simply split as that dim is: x[2*i + p - 1], i split. The split's parts
+   deal out `of` elements (the range of i) in chunks [a, b); a rank holds what its chunk reads, from
+   (mul * a + lo) / div to (mul * (b - 1) + hi) / div (a and b - 1 change places where mul < 0; division toward minus
+   infinity), both inclusive, cut to the dim; nothing where the chunk is empty. So chunks overlap (a halo), leave gaps, or
+   lie on other ranks than the dim's own would. of = 0: no window, the chunk itself. */
+typedef struct {
+  int64_t of, mul, lo, hi, div;
+} Window;
+
 /* How one dim of n elements is split: the parts, major to minor, count as one of their product k. With
    granule g (1 unless whole units must stay together) the dim is ceil(n / g) units, dealt out in chunks of
    ceil(units / k); the last ranks are short or empty. `fixed`: the user wrote it (`@ data`, `@ none`); an
-   open dim has n = 0 and fixed = false; a split that is not fixed is propagate's choice. From sharded on it is false. */
+   open dim has n = 0 and fixed = false; a split that is not fixed is propagate's choice. From sharded on it is false.
+   Only what a collective makes has a window; it is complete, and no operand of another collective. */
 typedef struct {
   int n;
   bool fixed;
   int64_t granule; /* 0 counts as 1 */
   AxisPart part[MAX_PARTS];
+  Window window;
 } Split;
 
 typedef enum { RED_NONE, RED_SUM, RED_MAX, RED_MIN, RED_PROD } Reduce;
@@ -308,6 +319,9 @@ typedef struct {
 typedef struct {
   Diags *diags;
   bool keep_gathered;
+  bool propagate_only;           /* --partition=propagate: no global choice */
+  const struct Cluster *cluster; /* partitioner.h; NULL: its default */
+  int64_t memory_limit;          /* bytes per device; 0: none */
   VEC(DiagLabel) notes; /* what was not done, and why: for those who ask, not warnings */
 } PassContext;
 typedef void PassFn(Module *m, PassContext *cx);

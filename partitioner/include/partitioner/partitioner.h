@@ -12,6 +12,16 @@ PassFn part_combine;   /* small collectives of the same kind and axes become one
 PassFn part_save;      /* what the reverse of a repeat keeps, recomputes, or gathers again */
 PassFn part_localize;  /* -> local: a set of programs, keyed by stage */
 
+/* What time things take: seconds for a step of a collective that crosses an axis, bytes a second that a device
+   receives over it (innermost axes are nearest), multiply-adds a second of products, bytes a second of memory for
+   everything else. In the cluster `bytes` latency is 0, bandwidth 1 and work only breaks ties between plans that move the
+   same (but for products: repeating those is never worth a byte). cluster.c */
+typedef struct Cluster {
+  const char *name;
+  double latency[MAX_AXES], bandwidth[MAX_AXES];
+  double multiply_adds, memory;
+} Cluster;
+
 /* One step of a plan that changes a layout. */
 typedef struct {
   OpKind kind;
