@@ -93,6 +93,7 @@ void lower_input(Ctx *cx, const AstItem *it) {
   ok = ok && source_fits(cx, it, &s, &t);
   for (int i = 0; i < it->names.n; i++) {
     if (ok) t.v = input_leaf(cx, it, i, &s, type);
+    if (ok) written_type(cx, t.v, 0, it->names.at[i], &it->type, true);
     t.bad = !ok;
     declare_tensor(cx, it->names.at[i], t);
   }
@@ -111,6 +112,8 @@ typedef struct {
   Init init;
   bool frozen;
   int nstack;
+  AstName short_name;
+  const AstType *written;
 } Leaf;
 
 static const char *const INITIALISERS[] = {"zeros", "ones", "normal", "uniform", NULL};
@@ -197,11 +200,17 @@ static ValueId param_leaf(Ctx *cx, Frame *top, const Leaf *leaf, Type t) {
 /* The leaf's slice in this frame: each repeat on the way hands its rounds their part. */
 static ValueId param_in(Ctx *cx, Frame *fr, const Leaf *leaf, Type t) {
   Lower *lw = cx->lw;
-  if (!fr->outer) return param_leaf(cx, fr, leaf, t);
+  int shift = t.rank - leaf->written->dims.n;
+  if (!fr->outer) {
+    ValueId v = param_leaf(cx, fr, leaf, t);
+    written_type(cx, v, shift, leaf->short_name, leaf->written, true);
+    return v;
+  }
   ValueId outer = param_in(cx, fr->outer, leaf, stacked_type(fr, t));
   ValueId arg = ir_arg(lw->m, fr->region, lw->m->values.at[outer].name, t);
   vec_push(lw->a, fr->stacked_in, outer);
   vec_push(lw->a, fr->stacked_arg, arg);
+  written_type(cx, arg, shift, leaf->short_name, leaf->written, true);
   return arg;
 }
 
@@ -234,6 +243,8 @@ void lower_param(Ctx *cx, const AstItem *it) {
   ok = ok && param_type(cx, it, &t, &type);
   for (int i = 0; i < it->names.n; i++) {
     Leaf leaf = {.loc = it->names.at[i].loc, .init = init, .frozen = it->frozen, .nstack = frames_of(cx->fr)};
+    leaf.short_name = it->names.at[i];
+    leaf.written = &it->type;
     leaf.name = arena_printf(lw->a, "%s%s", cx->path, it->names.at[i].text);
     if (ok) t.v = param_in(cx, cx->fr, &leaf, type);
     t.bad = !ok;

@@ -211,6 +211,12 @@ TensorRef tensor_of(ValueId v, DType d, Exactness x, int rank, const Extent *dim
 const char *shape_text(Arena *a, const TensorRef *t); /* "f32[B, T]" */
 bool dtype_supported(Ctx *cx, DType d, Loc loc);
 
+/* ---- written.c: Module.written ----------------------------------------------------------------------------- */
+
+/* A declared tensor: of an input, a parameter (`closed`), or a block's argument. v has `shift` dims more in front. */
+void written_type(Ctx *cx, ValueId v, int shift, AstName name, const AstType *t, bool closed);
+void written_lhs(Ctx *cx, ValueId v, const AstLhs *lhs);
+
 /* ---- fragment.c: numbers and their types ------------------------------------------------------------------- */
 
 Frag frag_bad(void);

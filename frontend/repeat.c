@@ -129,7 +129,9 @@ static void bind_region_arguments(Repeat *r) {
   Lower *lw = r->cx->lw;
   for (int i = 0; i < r->block->args.n; i++) {
     TensorRef t = r->shape[i];
-    t.v = ir_arg(lw->m, r->frame.region, r->block->args.at[i].name.text, r->type[i]);
+    const AstParam *p = &r->block->args.at[i];
+    t.v = ir_arg(lw->m, r->frame.region, p->name.text, r->type[i]);
+    written_type(r->in, t.v, 0, p->name, &p->type, false);
     origin_set(lw, t.v, i ? origin_of(lw, r->arg[i].v) : NULL);
     if (i && is_each(r, i)) {
       vec_push(lw->a, r->frame.stacked_in, r->arg[i].v);

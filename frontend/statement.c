@@ -41,6 +41,7 @@ void pin_value(Ctx *cx, ValueId v, const AstLhs *lhs) {
   for (int i = 0; i < lhs->index.n && i < t->rank; i++)
     if (lhs->index.at[i].axes.present) pin_dim(cx, &lhs->index.at[i].axes, &t->dim[i], t);
   if (cx->lw->m->values.at[v].def) ir_sync_space(cx->lw->m, cx->lw->m->values.at[v].def);
+  written_lhs(cx, v, lhs);
 }
 
 static bool has_pins(const AstLhs *lhs) {

@@ -69,6 +69,12 @@ Module *ir_clone(const Module *from, Arena *a) {
   m->least_product = from->least_product;
   m->train = clone_train(a, &from->train);
   for (int i = 0; i < from->files.n; i++) vec_push(a, m->files, text(a, from->files.at[i]));
+  for (int i = 0; i < from->written.n; i++) {
+    Written w = from->written.at[i];
+    w.name = text(a, w.name);
+    for (int d = 0; d < w.rank; d++) w.dim[d].name = text(a, w.dim[d].name);
+    vec_push(a, m->written, w);
+  }
   for (int i = 0; i < from->values.n; i++) {
     Value v = from->values.at[i];
     v.name = text(a, v.name);

@@ -19,19 +19,21 @@ typedef struct {
   uint8_t (*wish)[MAX_RANK]; /* whose wish a value's dim follows */
   int level;
   bool changed;
+  PartOrigins *origins; /* or NULL */
 } Spread;
 
 /* A dim of a value. */
 typedef struct {
   ValueId v;
   int d;
+  bool result; /* of the op that ties it, not an operand */
 } Place;
 
 static Dim *dim_at(Spread *s, Place p) { return &s->m->values.at[p.v].type.dim[p.d]; }
 
 static bool spreads(Spread *s, Place p) { return dim_at(s, p)->split.n > 0 && s->wish[p.v][p.d] <= s->level; }
 
-static void fill(Spread *s, Place from, Place to) {
+static void fill(Spread *s, Place from, Place to, const Op *via) {
   Dim *source = dim_at(s, from), *open = dim_at(s, to);
   if (open->split.fixed || open->split.n > 0 || open->size != source->size) return;
   const Type *t = &s->m->values.at[to.v].type;
@@ -40,25 +42,31 @@ static void fill(Spread *s, Place from, Place to) {
   open->split = source->split;
   open->split.fixed = false;
   s->wish[to.v][to.d] = s->wish[from.v][from.d];
+  part_note(s->origins, to.v, to.d, (Origin){ORIGIN_SPREAD, from.result && !to.result, from.v, from.d, via, NULL});
   s->changed = true;
 }
 
 /* All these places are one factor: the first that may spread fills the open ones. */
-static void tie(Spread *s, int n, const Place *p) {
+static void tie(Spread *s, int n, const Place *p, const Op *via) {
   int best = -1;
   for (int i = 0; i < n; i++)
     if (spreads(s, p[i]) && (best < 0 || s->wish[p[i].v][p[i].d] < s->wish[p[best].v][p[best].d])) best = i;
   if (best < 0) return;
   for (int i = 0; i < n; i++)
-    if (i != best) fill(s, p[best], p[i]);
+    if (i != best) fill(s, p[best], p[i], via);
+  for (int i = 0; s->origins && s->level == NWISHES && i < n; i++) {
+    const Split *wanted = &dim_at(s, p[best])->split;
+    if (split_equal(wanted, &dim_at(s, p[i])->split)) continue;
+    part_note_unfulfilled(s->origins, (Unfulfilled){p[i].v, p[best].v, p[i].d, p[best].d, via, *wanted});
+  }
 }
 
-static void tie_values(Spread *s, int n, const ValueId *v, const int *shift) {
+static void tie_values(Spread *s, int n, const ValueId *v, const int *shift, const Op *via) {
   const Type *t = &s->m->values.at[v[0]].type;
   for (int d = 0; d < t->rank - shift[0]; d++) {
     Place p[4];
-    for (int i = 0; i < n; i++) p[i] = (Place){v[i], d + shift[i]};
-    tie(s, n, p);
+    for (int i = 0; i < n; i++) p[i] = (Place){v[i], d + shift[i], i > n / 2};
+    tie(s, n, p, via);
   }
 }
 
@@ -70,11 +78,11 @@ static void spread_space(Spread *s, const Op *op) {
     int n = 0;
     for (int o = 0; o < op->nin; o++)
       for (int d = 0; d < s->m->values.at[op->in[o]].type.rank; d++)
-        if (f->in[o].index[d] == i) p[n++] = (Place){op->in[o], d};
+        if (f->in[o].index[d] == i) p[n++] = (Place){op->in[o], d, false};
     for (int o = 0; o < op->nout; o++)
       for (int d = 0; d < s->m->values.at[op->out[o]].type.rank; d++)
-        if (f->out[o].index[d] == i) p[n++] = (Place){op->out[o], d};
-    if (n > 1) tie(s, n, p);
+        if (f->out[o].index[d] == i) p[n++] = (Place){op->out[o], d, true};
+    if (n > 1) tie(s, n, p, op);
   }
 }
 
@@ -83,18 +91,18 @@ static void spread_space(Spread *s, const Op *op) {
 static void spread_repeat(Spread *s, const Op *op) {
   const Region *r = op->body_region;
   for (int i = 0; i < op->ncarried; i++)
-    tie_values(s, 4, (ValueId[]){r->args.at[1 + i], op->in[i], r->yields.at[i], op->out[i]}, (int[]){0, 0, 0, 0});
+    tie_values(s, 4, (ValueId[]){r->args.at[1 + i], op->in[i], r->yields.at[i], op->out[i]}, (int[]){0, 0, 0, 0}, op);
   for (int i = op->ncarried; i < op->nin; i++) {
     int shift = i >= op->ncarried + op->ninvariant;
-    tie_values(s, 2, (ValueId[]){op->in[i], r->args.at[1 + i]}, (int[]){shift, 0});
+    tie_values(s, 2, (ValueId[]){op->in[i], r->args.at[1 + i]}, (int[]){shift, 0}, op);
   }
-  for (int i = op->ncarried; i < op->nout; i++) tie_values(s, 2, (ValueId[]){op->out[i], r->yields.at[i]}, (int[]){1, 0});
+  for (int i = op->ncarried; i < op->nout; i++) tie_values(s, 2, (ValueId[]){op->out[i], r->yields.at[i]}, (int[]){1, 0}, op);
 }
 
 static void spread_op(Spread *s, const Op *op) {
   if (op_class(op->kind) == CLS_SPACE) spread_space(s, op);
   if (op->kind == OP_REPEAT) spread_repeat(s, op);
-  if (op->kind == OP_UPDATE) tie_values(s, 2, op->in, (int[]){0, 0});
+  if (op->kind == OP_UPDATE) tie_values(s, 2, op->in, (int[]){0, 0}, op);
 }
 
 static void spread_region(Spread *s, const Region *r, bool forward) {
@@ -117,6 +125,13 @@ static void drop_single_parts(Type *t) {
   }
 }
 
+/* What the user wrote; what is laid out as a parameter is its gradient or state. */
+static void note_fixed(Spread *s, ValueId v) {
+  const Type *t = &s->m->values.at[v].type;
+  for (int d = 0; d < t->rank; d++)
+    if (t->dim[d].split.fixed) part_note(s->origins, v, d, (Origin){.kind = ORIGIN_USER, .from = v, .dim = d});
+}
+
 /* ---- set-up ------------------------------------------------------------------------------------------ */
 
 static void prepare_op(void *cx, Region *r, Op *op, int64_t times) {
@@ -136,11 +151,11 @@ static void prepare_update(void *cx, Region *r, Op *op, int64_t times) {
 }
 
 void part_propagate(Module *m, PassContext *cx) {
-  (void)cx;
-  Spread s = {.m = m, .scratch = arena_new()};
+  Spread s = {.m = m, .scratch = arena_new(), .origins = cx->origins};
   s.wish = arena_alloc(s.scratch, size_mul(sizeof *s.wish, (size_t)m->values.n + 1));
   memset(s.wish, BY_PIN, sizeof *s.wish * (size_t)m->values.n);
   for (int v = 0; v < m->values.n; v++) drop_single_parts(&m->values.at[v].type);
+  for (int v = 0; v < m->values.n; v++) note_fixed(&s, v);
   s.factors = NEW_ARRAY(s.scratch, Factors *, part_number(m) + 1);
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, prepare_op, &s);
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, prepare_update, &s);
@@ -149,6 +164,7 @@ void part_propagate(Module *m, PassContext *cx) {
       for (int i = 0; i < m->programs.n; i++) spread_region(&s, m->programs.at[i].body, true);
       for (int i = 0; i < m->programs.n; i++) spread_region(&s, m->programs.at[i].body, false);
     } while (s.changed);
+  for (int i = 0; s.origins && i < m->programs.n; i++) spread_region(&s, m->programs.at[i].body, true); /* what was not met */
   ir_number(m);
   arena_free(s.scratch);
 }

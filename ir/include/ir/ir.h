@@ -289,6 +289,20 @@ typedef struct {
   int64_t steps; /* how many ./train runs unless told otherwise */
 } Train;
 
+/* Where a tensor's layout stands, or could stand, in the user's text: for messages; no pass decides by it. The same
+   text may be several values (the stacked leaf and its slices, every call of a block). */
+typedef struct {
+  ValueId v;
+  const char *name; /* as the user wrote it */
+  Loc loc;          /* of the name */
+  int rank, shift;  /* dim d of the text is dim d + shift of the value */
+  struct {
+    const char *name; /* the index, or the dim of a type */
+    Loc at, rule;     /* the index or size; the layout rule that splits it (line 0: none) */
+    bool pinned;      /* `@` stands there, or a rule, or it is an input's or a parameter's */
+  } dim[MAX_RANK];
+} Written;
+
 /* A buffer of the scheduled program: byte range of the arena. Values share a buffer as alias analysis
    allows; see codegen/README.md. */
 typedef struct {
@@ -307,6 +321,7 @@ typedef struct {
   VEC(Value) values;
   VEC(Program) programs; /* one, until pipelines */
   VEC(const char *) files; /* names for Loc.file */
+  VEC(Written) written;    /* in the order of the text's lowering; empty for IR text */
   Train train;
   Buffer *buffers; /* STAGE_SCHEDULED: per value; offset -1: not in the arena */
   int64_t arena_bytes, workspace_bytes;
@@ -322,6 +337,7 @@ typedef struct {
   bool propagate_only;           /* --partition=propagate: no global choice */
   const struct Cluster *cluster; /* partitioner.h; NULL: its default */
   int64_t memory_limit;          /* bytes per device; 0: none */
+  struct PartOrigins *origins; /* partitioner.h: where shardings came from; NULL: nobody asks */
   VEC(DiagLabel) notes; /* what was not done, and why: for those who ask, not warnings */
 } PassContext;
 typedef void PassFn(Module *m, PassContext *cx);

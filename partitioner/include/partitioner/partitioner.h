@@ -41,6 +41,36 @@ int64_t price_received(const Mesh *m, OpKind kind, const Type *from, const Type 
 /* The mesh axes that a collective runs over and its group size. */
 void price_axes(const Mesh *m, const Op *op, const Module *mod, Pending *axes, int64_t *group);
 
+/* Where the split of a value's dim came from, for explanations. A pass that decides one calls part_note, which does nothing
+   where cx->origins is NULL; a later note of the same dim replaces an earlier one. origin.c */
+typedef enum {
+  ORIGIN_OPEN,   /* nobody asked for anything: whole */
+  ORIGIN_USER,   /* `@`, a layout rule, or an input's or a parameter's type: Module.written says where */
+  ORIGIN_SPREAD, /* as dim `dim` of value `from`, because they are one index of `via` */
+  ORIGIN_COST    /* chosen: `why` says against what */
+} OriginKind;
+typedef struct {
+  OriginKind kind;
+  bool backward; /* SPREAD: from a result to an operand */
+  ValueId from;
+  int dim;
+  const Op *via;
+  const char *why; /* COST; lives as long as the module */
+} Origin;
+/* A wish that was not fulfilled: dim `dim` of v would have been split as dim `other` of `from` is. */
+typedef struct {
+  ValueId v, from;
+  int dim, other;
+  const Op *via;
+  Split wanted;
+} Unfulfilled;
+typedef struct PartOrigins PartOrigins;
+PartOrigins *part_origins_new(Arena *a);
+void part_note(PartOrigins *o, ValueId v, int dim, Origin origin);
+void part_note_unfulfilled(PartOrigins *o, Unfulfilled u); /* once per dim and split */
+Origin part_origin(const PartOrigins *o, ValueId v, int dim);
+int part_unfulfilled(const PartOrigins *o, ValueId v, int dim, const Unfulfilled **first); /* how many */
+
 /* --emit=schedule and schedule-json: one row per collective, then totals. report.c */
 const char *part_report(const Module *m, Arena *a, bool json);
 
