@@ -1,7 +1,7 @@
 /* check.c: does a program mean the same however it is distributed? The annotated module is run whole, then taken
    through every pass; after localize and over the planned arena it is run on all ranks. Outputs, gradients and
    updated leaves must be equal to the last bit, and replicas must agree. A thorough check runs it after the passes
-   before, too, and prints and reads it back at every stage. */
+   before, too, and prints and reads it back at every stage; a related one plans it again as relate.c says it. */
 #include "fuzz.h"
 
 #include "codegen/codegen.h"
@@ -89,6 +89,12 @@ static int64_t priced(const Module *m, const Region *g, int64_t times, int64_t r
   return bytes;
 }
 
+int64_t fuzz_bytes(const Module *m) {
+  int64_t most = 0;
+  for (int64_t rank = 0; rank < mesh_devices(&m->mesh); rank++) most = max_i64(most, priced(m, m->programs.at[0].body, 1, rank));
+  return most;
+}
+
 static bool prices_agree(Check *c, const EvalRun *r, const char *when) {
   for (int64_t rank = 0; rank < mesh_devices(&c->m->mesh); rank++) {
     int64_t said = priced(c->m, c->m->programs.at[0].body, 1, rank), seen = eval_received(r, rank);
@@ -120,11 +126,31 @@ static const PassRow PASSES[] = {
     {"group", cg_group, 0, false},           {"schedule", cg_schedule, 0, false}, {"buffers", cg_buffers, 2, true},
 };
 
+/* A reshard to the layout that it has before the last use of every other value of the region. */
+static void add_idle_reshards(Module *m, Region *g) {
+  for (int i = 0; i < g->ops.n; i++) {
+    Op *op = g->ops.at[i];
+    if (op->body_region) add_idle_reshards(m, op->body_region);
+    if (op_class(op->kind) != CLS_SPACE || op->nin == 0 || random_mix((uint64_t)i) % 2) continue;
+    const Value v = m->values.at[op->in[0]];
+    if (v.type.pending.n > 0 || v.type.rank == 0) continue;
+    Op *idle = ir_op(m, OP_RESHARD, op->loc);
+    idle->phase = op->phase;
+    idle->why = "it changes nothing";
+    ir_in(m, idle, op->in[0]);
+    ValueId same = ir_out(m, idle, v.name, v.type);
+    for (int k = op->nin - 1; k >= 0; k--)
+      if (op->in[k] == idle->in[0]) op->in[k] = same;
+    ir_insert(m, g, i++, idle);
+  }
+}
+
 static bool all_passes(Check *c, PassContext *cx) {
   for (size_t i = 0; i < sizeof PASSES / sizeof PASSES[0]; i++) {
     const PassRow *p = &PASSES[i];
     p->fn(c->m, cx);
     if (cx->diags->nerrors) return verdict(c, CHECK_UNLAWFUL, "after %s: %s", p->name, cx->diags->list.at[0]->message);
+    if (c->o.idle && p->fn == part_reshard) add_idle_reshards(c->m, c->m->programs.at[0].body), ir_number(c->m);
     const char *why = NULL;
     bool planned = c->m->stage < STAGE_SCHEDULED || c->m->buffers; /* between schedule and buffers there is nothing to check */
     if (planned && !ir_verify(c->m, p->name, &why)) return verdict(c, CHECK_UNLAWFUL, "after %s: %s", p->name, why);
@@ -146,12 +172,13 @@ static void taps_become_outputs(Module *m) {
   m->train = (Train){0};
 }
 
-void fuzz_check(Module *m, Arena *a, CheckOptions o, Verdict *out) {
+static void check_once(Module *m, Arena *a, CheckOptions o, Verdict *out) {
   Check c = {.m = m, .a = a, .o = o, .out = out};
   PassContext cx = {.diags = diags_new(a)};
   *out = (Verdict){.result = CHECK_AGREES};
   if (o.thorough && !reads_back(&c)) return;
   if (m->train.present) ir_gradient(m, &cx);
+  if (m->train.present && o.updates) ir_update(m, &cx);
   if (m->train.present && o.thorough && !reads_back(&c)) return;
   if (o.emitted) taps_become_outputs(m), m->least_product = 1; /* however small the spaces are */
   const char *why = NULL;
@@ -162,6 +189,13 @@ void fuzz_check(Module *m, Arena *a, CheckOptions o, Verdict *out) {
     verdict(&c, CHECK_SKIPPED, "%s", why);
   else if (all_passes(&c, &cx) && o.emitted && (why = fuzz_run_emitted(a, m, c.whole)))
     verdict(&c, CHECK_DIFFERS, "emitted: %s", why);
+}
+
+void fuzz_check(Module *m, Arena *a, CheckOptions o, Verdict *out) {
+  const Module *annotated = o.related ? ir_clone(m, a) : NULL;
+  check_once(m, a, o, out);
+  o.related = false;
+  if (annotated && out->result == CHECK_AGREES) fuzz_relate(annotated, m, a, o, out);
 }
 
 /* A compiler's fault ends the process, so shrinking tries in a child; what it says on stderr becomes the text. */
@@ -175,7 +209,7 @@ void fuzz_check_apart(const Module *m, CheckOptions o, Verdict *out) {
   pid_t child = fork();
   if (child == 0) {
     dup2(err[1], 2);
-    alarm(20);
+    alarm(60);
     Arena *a = arena_new();
     fuzz_check(ir_clone(m, a), a, o, shared);
     _exit(0);

@@ -1,6 +1,6 @@
-/* fuzz.h: random programs under random layouts. A seed makes a program (gen*.c), a mesh and annotations
-   (annotate.c); check.c runs it whole and partitioned, which must agree exactly; shrink.c makes a failing one small;
-   main.c is dtc_fuzz. */
+/* fuzz.h: random programs under random layouts. A seed makes a program (gen*.c) or takes a model (model.c), makes a
+   mesh and annotations (annotate.c); check.c runs it whole and partitioned, which must agree exactly; relate.c says what
+   must not change when the same layouts are written differently; shrink.c makes a failing one small; main.c is dtc_fuzz. */
 #ifndef DTC_FUZZ_H
 #define DTC_FUZZ_H
 
@@ -77,23 +77,36 @@ ValueId build_append(Build *b, const char *name, Type t, double bound, int64_t l
 /* ---- annotate.c ---- */
 void fuzz_annotate(Module *m, uint64_t seed, int64_t max_devices); /* a mesh, layouts of leaves, pins */
 
+/* ---- model.c ---- */
+/* A model, "charlm.dt T=6 D=8", its attention recognised and without layouts. Ends the process where it has errors. */
+Module *fuzz_model(Arena *a, const char *spec);
+
 /* ---- check.c ---- */
 typedef enum { CHECK_AGREES, CHECK_DIFFERS, CHECK_UNLAWFUL, CHECK_SKIPPED, CHECK_CRASHED } CheckResult;
 typedef struct {
   CheckResult result;
+  bool divided, worse; /* relate.c divided an axis; then a rank receives more */
   char text[4000];
 } Verdict;
 typedef struct {
   bool small;    /* exact integers, else modulo p */
   bool thorough; /* run after every pass, print and read back at every stage */
   bool emitted;  /* compile and run the emitted C on real processes, too */
+  bool related;  /* check the relations of relate.c, too */
+  bool updates;  /* append the optimizer */
+  bool idle;     /* stand reshards that change nothing between the ops */
   int64_t exact; /* largest integer; 0: 2^53 */
   uint64_t seed;
 } CheckOptions;
 /* Runs an annotated module whole and through all passes; the module is consumed. */
 void fuzz_check(Module *m, Arena *a, CheckOptions o, Verdict *out);
+int64_t fuzz_bytes(const Module *m); /* that the busiest rank receives in a step, from stage collected on */
 /* The same, thoroughly, in a child process, so that a fault of the compiler is a verdict too. */
 void fuzz_check_apart(const Module *m, CheckOptions o, Verdict *out);
+
+/* ---- relate.c ---- */
+/* `m` as annotated, `planned` as it then was scheduled: plans of the same thing said in another way. */
+void fuzz_relate(const Module *m, Module *planned, Arena *a, CheckOptions o, Verdict *out);
 
 /* ---- emitted.c ---- */
 /* Compiles and runs a scheduled module with the leaves of `whole`; its outputs must be those of `whole`. NULL, or what

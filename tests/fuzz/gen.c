@@ -133,8 +133,8 @@ static bool gen_argmax(Gen *g) {
   Build b = build_new(g, OP_ARGMAX);
   double bound;
   Expr *e = build_real(&b, 1, &bound);
-  if (b.s.n == 0 || too_large(g, bound) || !build_finish(&b, e, 1, -1)) return false;
-  build_append(&b, "n", build_type(&b, I32, b.op->space.nout), 0, b.s.idx[b.s.n - 1].range);
+  if (b.s.n == 0 || too_large(g, bound) || !build_finish(&b, e, 1 + rng_below(&g->rng, b.s.n), -1)) return false;
+  build_append(&b, "n", build_type(&b, I32, b.op->space.nout), 0, (int64_t)product_of_reduced(&b));
   return true;
 }
 

@@ -1,6 +1,6 @@
-/* main.c: dtc_fuzz [--programs N] [--plans P] [--seed S] [--replay SEED]: random programs, each under P random
-   layouts on random meshes, must mean the same whole and partitioned. Programs run in a worker process; when one
-   fails (or ends the worker) its seed is printed, the program is shrunk and printed as IR text. */
+/* main.c: dtc_fuzz [--programs N] [--plans P] [--seed S] [--replay SEED] [--model "FILE D=8"]...: random programs (or
+   the models in turn), each under P random layouts on random meshes, must mean the same whole and partitioned. Programs run in a
+   worker process; when one fails (or ends the worker) its seed is printed, the program is shrunk and printed as IR text. */
 #include "fuzz.h"
 
 #include <argp.h>
@@ -12,20 +12,22 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_WORKERS = 64 };
+enum { MAX_WORKERS = 64, MAX_MODELS = 64 };
 
 typedef struct {
   int64_t programs, plans, max_devices;
   uint64_t seed, replay;
   int workers;
   bool seeded, replaying, verbose, no_shrink, keep_going, emitted;
+  int nmodels;
+  const char *model[MAX_MODELS];
 } Options;
 
 /* What the worker tells: where it is, what it has done. */
 typedef struct {
   uint64_t seed;
   int plan;
-  int64_t next, done, agreed, skipped;
+  int64_t next, done, agreed, skipped, divided, worse;
   Verdict v;
 } Progress;
 
@@ -41,11 +43,14 @@ static CheckOptions how(const Options *o, uint64_t seed) {
   CheckOptions c = {.small = o->emitted || random_mix(seed ^ 1) % 2, .emitted = o->emitted, .seed = seed};
   c.exact = o->emitted ? (int64_t)1 << 24 : 0;
   c.thorough = o->replaying || (seed % 8 == 0 && !o->emitted);
+  c.related = !o->emitted && (o->replaying || o->nmodels > 0 || seed % 16 == 1);
+  if (o->nmodels > 0) c.small = false, c.updates = true;
   return c;
 }
 
 static Module *make(Arena *a, const Options *o, uint64_t seed, int plan) {
-  Module *m = fuzz_program(a, seed, o->emitted ? EMITTED : KINDS[!how(o, seed).small]);
+  Module *m = o->nmodels > 0 ? fuzz_model(a, o->model[seed % (uint64_t)o->nmodels])
+                             : fuzz_program(a, seed, o->emitted ? EMITTED : KINDS[!how(o, seed).small]);
   fuzz_annotate(m, random_mix(seed) + (uint64_t)plan, o->max_devices);
   return m;
 }
@@ -59,6 +64,8 @@ static bool run_seed(const Options *o, Progress *p, uint64_t seed) {
     fuzz_check(make(a, o, seed, plan), a, how(o, seed), &p->v);
     arena_free(a);
     p->done++;
+    p->divided += p->v.divided;
+    p->worse += p->v.worse;
     if (p->v.result == CHECK_AGREES)
       p->agreed++;
     else if (p->v.result == CHECK_SKIPPED)
@@ -91,9 +98,10 @@ static void report_failure(const Options *o, const Progress *p, int status) {
   Module *m = make(a, o, p->seed, p->plan);
   Verdict v = p->v;
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 1) fuzz_check_apart(m, how(o, p->seed), &v);
-  printf("\nFAILED: program %s; replay: dtc_fuzz%s --devices %lld --plans %lld --replay 0x%llx  (plan %d)\n%s\n", said[v.result],
-         o->emitted ? " --emitted" : "", (long long)o->max_devices, (long long)o->plans, (unsigned long long)p->seed, p->plan,
-         v.text);
+  printf("\nFAILED: program %s; replay: dtc_fuzz%s", said[v.result], o->emitted ? " --emitted" : "");
+  for (int i = 0; i < o->nmodels; i++) printf(" --model \"%s\"", o->model[i]);
+  printf(" --devices %lld --plans %lld --replay 0x%llx  (plan %d)\n%s\n", (long long)o->max_devices, (long long)o->plans,
+         (unsigned long long)p->seed, p->plan, v.text);
   fflush(stdout);
   if (o->verbose) printf("\n%s", ir_print(m, a));
   if (!o->no_shrink) {
@@ -154,9 +162,14 @@ static int fuzz(Options *o) {
            (long long)o->max_devices, (long long)o->programs, (long long)o->plans, (unsigned long long)o->seed);
   double begin = now();
   int failures = run_workers(o, p);
-  for (int w = 0; w < o->workers; w++) sum.done += p[w].done, sum.agreed += p[w].agreed, sum.skipped += p[w].skipped;
+  for (int w = 0; w < o->workers; w++) {
+    sum.done += p[w].done, sum.agreed += p[w].agreed, sum.skipped += p[w].skipped;
+    sum.divided += p[w].divided, sum.worse += p[w].worse;
+  }
   printf("%lld programs x layouts: %lld agree, %lld left the exact range, %d failed; %.0f a second\n", (long long)sum.done,
          (long long)sum.agreed, (long long)sum.skipped, failures, (double)sum.done / (now() - begin));
+  if (sum.divided > 0)
+    printf("an axis divided into two: %lld plans, %lld of which receive more\n", (long long)sum.divided, (long long)sum.worse);
   return failures > 0;
 }
 
@@ -172,6 +185,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
   case 'v': o->verbose = true; return 0;
   case 'q': o->no_shrink = true; return 0;
   case 'e': o->emitted = true; return 0;
+  case 'm':
+    if (o->nmodels < MAX_MODELS) o->model[o->nmodels++] = arg;
+    return 0;
   case 'k': o->keep_going = true; return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
@@ -187,6 +203,7 @@ int main(int argc, char **argv) {
       {"replay", 'r', "SEED", 0, "run the one program that a failure named", 0},
       {"verbose", 'v', NULL, 0, "print the failing program as it was made, too", 0},
       {"emitted", 'e', NULL, 0, "compile the emitted C and run it on real processes, too", 0},
+      {"model", 'm', "\"FILE D=8\"", 0, "instead of programs this model (and others, in turn), with sizes of dims", 0},
       {"keep-going", 'k', NULL, 0, "go on after a failure, up to 100", 0},
       {"no-shrink", 'q', NULL, 0, "do not shrink", 0},
       {0},
