@@ -7,21 +7,9 @@
      ix_add(4*(i // 4), i % 4)     = i
 
    These rules hold for all integers, since // and % round toward minus infinity. Rules that need to know the
-   range of an index are in ix_narrow. Arithmetic saturates at +-IX_LIMIT: no dim is as large, so such an
+   range of an index are in ix_narrow. Arithmetic saturates at +-FAR: no dim is as large, so such an
    expression counts as out of bounds wherever it is used. */
 #include "ir/ir.h"
-
-#define IX_LIMIT ((int64_t)1 << 61)
-
-static int64_t clamp(int64_t x) { return x > IX_LIMIT ? IX_LIMIT : x < -IX_LIMIT ? -IX_LIMIT : x; }
-
-static int64_t sat_add(int64_t a, int64_t b) { return clamp(clamp(a) + clamp(b)); }
-
-static int64_t sat_mul(int64_t a, int64_t b) {
-  int64_t r;
-  if (!__builtin_mul_overflow(a, b, &r)) return clamp(r);
-  return (a < 0) == (b < 0) ? IX_LIMIT : -IX_LIMIT;
-}
 
 static IExpr *with_room(Arena *a, int terms) {
   IExpr *r = NEW(a, IExpr);
@@ -64,7 +52,7 @@ bool ix_equal(const IExpr *x, const IExpr *y) {
 
 IExpr *ix_const(Arena *a, int64_t c) {
   IExpr *r = NEW(a, IExpr);
-  r->c = clamp(c);
+  r->c = sat_clamp(c);
   return r;
 }
 
@@ -195,29 +183,35 @@ bool ix_by_value(const IExpr *x) {
   return false;
 }
 
-static void atom_bounds(const Term *t, const Space *s, int64_t *min, int64_t *max) {
-  *min = -IX_LIMIT, *max = IX_LIMIT;
-  if (t->kind == ATOM_INDEX) *min = 0, *max = max_i64(s->idx[t->index].range - 1, 0);
+static void atom_range(const Term *t, const int64_t *lo, const int64_t *hi, int64_t *min, int64_t *max) {
+  *min = -FAR, *max = FAR;
+  if (t->kind == ATOM_INDEX) *min = lo[t->index], *max = max_i64(hi[t->index] - 1, lo[t->index]);
   if (t->kind != ATOM_DIV && t->kind != ATOM_MOD) return;
-  int64_t lo, hi;
-  ix_bounds(t->sub, s, &lo, &hi);
-  int64_t qlo = floor_div(lo, t->k), qhi = floor_div(hi, t->k);
+  int64_t from, to;
+  ix_range(t->sub, lo, hi, &from, &to);
+  int64_t qlo = floor_div(from, t->k), qhi = floor_div(to, t->k);
   if (t->kind == ATOM_DIV)
     *min = qlo, *max = qhi;
   else if (qlo == qhi)
-    *min = floor_mod(lo, t->k), *max = floor_mod(hi, t->k);
+    *min = floor_mod(from, t->k), *max = floor_mod(to, t->k);
   else
     *min = 0, *max = t->k - 1;
 }
 
-void ix_bounds(const IExpr *x, const Space *s, int64_t *min, int64_t *max) {
+void ix_range(const IExpr *x, const int64_t *lo, const int64_t *hi, int64_t *min, int64_t *max) {
   *min = *max = x->c;
   for (int i = 0; i < x->n; i++) {
-    int64_t lo, hi, k = x->term[i].coef;
-    atom_bounds(&x->term[i], s, &lo, &hi);
-    *min = sat_add(*min, sat_mul(k, k > 0 ? lo : hi));
-    *max = sat_add(*max, sat_mul(k, k > 0 ? hi : lo));
+    int64_t from, to, k = x->term[i].coef;
+    atom_range(&x->term[i], lo, hi, &from, &to);
+    *min = sat_add(*min, sat_mul(k, k > 0 ? from : to));
+    *max = sat_add(*max, sat_mul(k, k > 0 ? to : from));
   }
+}
+
+void ix_bounds(const IExpr *x, const Space *s, int64_t *min, int64_t *max) {
+  int64_t lo[MAX_INDEX] = {0}, hi[MAX_INDEX];
+  for (int i = 0; i < s->n; i++) hi[i] = s->idx[i].range;
+  ix_range(x, lo, hi, min, max);
 }
 
 /* Rebuilds x with its atoms mapped bottom up: indices by by[], operands by map[], and, given a space, // and %
@@ -233,7 +227,7 @@ static IExpr *rewrite(const Rewrite *w, const IExpr *x);
 
 static IExpr *rewrite_split(const Rewrite *w, const Term *t) {
   IExpr *sub = rewrite(w, t->sub);
-  int64_t lo = 0, hi = IX_LIMIT;
+  int64_t lo = 0, hi = FAR;
   if (w->space) ix_bounds(sub, w->space, &lo, &hi);
   int64_t q = floor_div(lo, t->k);
   bool decided = w->space && q == floor_div(hi, t->k);

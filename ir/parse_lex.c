@@ -118,7 +118,7 @@ static void lex_place(Parser *p, Tok *t) {
 }
 
 static void lex_punct(Parser *p, Tok *t) {
-  static const char two[][3] = {"//", "<=", ">=", "==", "!="}, one[] = "<>=[](){}:,@~+-*/%";
+  static const char two[][3] = {"//", "<=", ">=", "==", "!=", ".."}, one[] = "<>=[](){}:,@~+-*/%";
   t->kind = TOK_PUNCT;
   for (int i = 0; i < COUNT(two); i++)
     if (p->at[0] == two[i][0] && p->end - p->at > 1 && p->at[1] == two[i][1]) t->text = two[i];

@@ -29,17 +29,52 @@ static int parse_parts(Parser *p, AxisPart *part) {
   return n;
 }
 
+/* `2*i - 1`: the constant, with the index' coefficient in *mul. */
+static int64_t parse_bound(Parser *p, int64_t *mul) {
+  int64_t c = 0;
+  *mul = 0;
+  for (bool first = true;; first = false) {
+    bool minus = irp_take(p, "-");
+    if (!minus && !irp_take(p, "+") && !first) return c;
+    int64_t k = irp_at_word(p, "i") ? 1 : irp_int(p, 0, MAX_SIZE, "a constant"), sign = minus ? -1 : 1;
+    if (irp_take_word(p, "i") || (irp_take(p, "*") && (irp_need_word(p, "i"), true)))
+      *mul = sat_add(*mul, sign * k);
+    else
+      c = sat_add(c, sign * k);
+  }
+}
+
+/* Behind `window`: `(i < 8: 2*i - 1 .. 2*i + 1)`, `(i < 8: (i .. i + 3) // 4)`. */
+static Window parse_window(Parser *p) {
+  Window w = {.div = 1};
+  irp_need(p, "(");
+  irp_need_word(p, "i");
+  irp_need(p, "<");
+  w.of = irp_int(p, 1, MAX_SIZE, "the range of an index");
+  irp_need(p, ":");
+  bool divides = irp_take(p, "(");
+  Loc loc = p->tok.loc;
+  int64_t mul;
+  w.lo = parse_bound(p, &w.mul);
+  irp_need(p, "..");
+  w.hi = parse_bound(p, &mul);
+  if (mul != w.mul) irp_fail(p, "E0905", loc, "both ends of a window move alike: %lld*i", (long long)w.mul);
+  if (divides) irp_need(p, ")"), irp_need(p, "//"), w.div = irp_int(p, 1, MAX_SIZE, "a divisor");
+  irp_need(p, ")");
+  return w;
+}
+
 /* Behind `@`, or behind `~` (not `wished`: propagate chose it). */
 static void parse_split(Parser *p, Split *s, bool wished) {
   s->fixed = wished && p->m->stage == STAGE_ANNOTATED;
-  if (wished && irp_take_word(p, "none")) return;
-  bool several = irp_take(p, "(");
+  bool none = wished && irp_take_word(p, "none"), several = !none && irp_take(p, "(");
   if (several)
     s->n = parse_parts(p, s->part);
-  else
+  else if (!none)
     s->part[s->n++] = parse_part(p);
   if (several) irp_need(p, ")");
-  if (irp_take_word(p, "granule")) s->granule = irp_int(p, 1, MAX_SIZE, "a granule");
+  if (!none && irp_take_word(p, "granule")) s->granule = irp_int(p, 1, MAX_SIZE, "a granule");
+  if (p->m->stage != STAGE_ANNOTATED && irp_take_word(p, "window")) s->window = parse_window(p);
 }
 
 /* Products of sizes must not overflow: k counts parts. */
@@ -62,7 +97,7 @@ const char *irp_extent(Parser *p, int64_t *size, Split *s) {
   if (!s || (!chosen && !irp_take(p, "@"))) return name;
   parse_split(p, s, !chosen);
   if (!parts_fit(s)) return irp_fail(p, "E0903", loc, "this dim is split into too many parts"), name;
-  if (p->m->stage < STAGE_LOCAL || s->n == 0) return name;
+  if (p->m->stage < STAGE_LOCAL || split_whole(s)) return name;
   irp_need(p, ":");
   int64_t capacity = split_capacity(s, *size), written = irp_int(p, 0, MAX_SIZE, "a capacity");
   if (written != capacity)

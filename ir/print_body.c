@@ -108,6 +108,29 @@ void irw_split(Printer *p, const Split *s) {
   if (s->n > 1) puts_(p, ")");
 }
 
+/* `2*i - 1`, `7 - i` */
+static void print_bound(Printer *p, int64_t mul, int64_t c) {
+  bool first = mul == 0 || (mul < 0 && c > 0);
+  if (first) irw_int(p, c);
+  if (mul == 0) return;
+  if (mul < 0) puts_(p, first ? " - " : "-");
+  if (mul != 1 && mul != -1) irw_int(p, mul < 0 ? -mul : mul), puts_(p, "*");
+  puts_(p, "i");
+  if (c && !first) puts_(p, c < 0 ? " - " : " + "), irw_int(p, c < 0 ? -c : c);
+}
+
+/* ` window(i < 8: (2*i .. 2*i + 3) // 4)` */
+static void print_window(Printer *p, const Window *w) {
+  puts_(p, " window(i < ");
+  irw_int(p, w->of);
+  puts_(p, w->div == 1 ? ": " : ": (");
+  print_bound(p, w->mul, w->lo);
+  puts_(p, " .. ");
+  print_bound(p, w->mul, w->hi);
+  if (w->div != 1) put(p, ") // %lld", (long long)w->div);
+  puts_(p, ")");
+}
+
 /* `B=8@data granule 2:4`; size and split of a dim or of an index; `~` where it is propagate's choice, not a wish. */
 void irw_extent(Printer *p, const char *name, int64_t size, const Split *s) {
   if (name) {
@@ -115,11 +138,12 @@ void irw_extent(Printer *p, const char *name, int64_t size, const Split *s) {
     puts_(p, "=");
   }
   irw_int(p, size);
-  if (s->n == 0 && s->fixed) puts_(p, "@none");
-  if (s->n == 0) return;
-  puts_(p, p->m->stage == STAGE_ANNOTATED && !s->fixed ? "~" : "@");
+  if (s->n == 0 && (s->fixed || split_windowed(s))) puts_(p, "@none");
+  if (split_whole(s)) return;
+  if (s->n > 0) puts_(p, p->m->stage == STAGE_ANNOTATED && !s->fixed ? "~" : "@");
   irw_split(p, s);
-  if (s->granule > 1) put(p, " granule %lld", (long long)s->granule);
+  if (s->n > 0 && s->granule > 1) put(p, " granule %lld", (long long)s->granule);
+  if (split_windowed(s)) print_window(p, &s->window);
   if (p->m->stage >= STAGE_LOCAL) put(p, ":%lld", (long long)split_capacity(s, size));
 }
 

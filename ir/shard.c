@@ -3,8 +3,10 @@
    come out short or empty:
 
      10 elements over data = 4: chunks of 3: [0,3) [3,6) [6,9) [9,10)
-     6 heads of 64 merged in 384 over model = 4, granule 64: [0,128) [128,256) [256,384) []             */
-#include "ir/ir.h"
+     6 heads of 64 merged in 384 over model = 4, granule 64: [0,128) [128,256) [256,384) []
+
+   With a window (window.c) a rank holds what is read at its chunk of an index instead.                  */
+#include "window.h"
 
 int64_t mesh_devices(const Mesh *m) {
   int64_t n = 1;
@@ -31,6 +33,25 @@ int64_t part_coord(const Mesh *m, AxisPart p, int64_t rank) {
   return c / (size / (p.pre * p.size)) % p.size;
 }
 
+void split_axes(const Split *s, bool axes[MAX_AXES]) {
+  for (int i = 0; i < s->n; i++) axes[s->part[i].axis] = true;
+}
+
+int64_t ranks_along(const Mesh *m, const bool axes[MAX_AXES]) {
+  int64_t n = 1;
+  for (int i = 0; i < m->naxes; i++) n *= axes[i] ? m->axis[i].size : 1;
+  return n;
+}
+
+int64_t rank_along(const Mesh *m, const bool axes[MAX_AXES], int64_t k) {
+  int64_t rank = 0, stride = 1;
+  for (int i = m->naxes - 1; i >= 0; i--) {
+    if (axes[i]) rank += k % m->axis[i].size * stride, k /= m->axis[i].size;
+    stride *= m->axis[i].size;
+  }
+  return rank;
+}
+
 bool part_equal(AxisPart a, AxisPart b) { return a.axis == b.axis && a.pre == b.pre && a.size == b.size; }
 
 /* Digits [pre, pre * size) of the axis, as intervals of divisors. */
@@ -42,9 +63,21 @@ int64_t split_count(const Split *s) {
   return k;
 }
 
-int64_t split_capacity(const Split *s, int64_t n) {
+bool split_windowed(const Split *s) { return s->window.of > 0; }
+
+bool split_whole(const Split *s) { return s->n == 0 && !split_windowed(s); }
+
+/* What is dealt out: the dim, or the range of the index that reads it through a window. */
+static int64_t dealt(const Split *s, int64_t n) { return split_windowed(s) ? s->window.of : n; }
+
+static int64_t chunk_of(const Split *s, int64_t n) {
   int64_t g = s->granule > 1 ? s->granule : 1;
   return min_i64(n, ceil_div(ceil_div(n, g), split_count(s)) * g);
+}
+
+int64_t split_capacity(const Split *s, int64_t n) {
+  int64_t chunk = chunk_of(s, dealt(s, n));
+  return split_windowed(s) ? window_capacity(&s->window, chunk, n) : chunk;
 }
 
 int64_t split_coord(const Mesh *m, const Split *s, int64_t rank) {
@@ -54,17 +87,23 @@ int64_t split_coord(const Mesh *m, const Split *s, int64_t rank) {
 }
 
 void split_range(const Mesh *m, const Split *s, int64_t n, int64_t rank, int64_t *lo, int64_t *hi) {
-  int64_t chunk = split_capacity(s, n), c = split_coord(m, s, rank);
-  *lo = min_i64(n, c * chunk);
-  *hi = min_i64(n, *lo + chunk);
+  int64_t all = dealt(s, n), chunk = chunk_of(s, all), c = split_coord(m, s, rank);
+  *lo = min_i64(all, c * chunk);
+  *hi = min_i64(all, *lo + chunk);
+  if (split_windowed(s)) window_range(&s->window, *lo, *hi, n, lo, hi);
 }
 
-bool split_even(const Split *s, int64_t n) { return split_capacity(s, n) * split_count(s) == n; }
+bool split_even(const Split *s, int64_t n) {
+  if (split_windowed(s)) return split_count(s) == 1;
+  return split_capacity(s, n) * split_count(s) == n;
+}
 
 bool split_equal(const Split *a, const Split *b) {
   if (a->n != b->n) return false;
   for (int i = 0; i < a->n; i++)
     if (!part_equal(a->part[i], b->part[i])) return false;
+  if (split_windowed(a) != split_windowed(b)) return false;
+  if (split_windowed(a) && memcmp(&a->window, &b->window, sizeof a->window)) return false;
   return a->n == 0 || max_i64(a->granule, 1) == max_i64(b->granule, 1);
 }
 
@@ -96,6 +135,12 @@ bool type_uses(const Type *t, AxisPart p) {
     if (split_uses(&t->dim[d].split, p)) return true;
   for (int i = 0; i < t->pending.n; i++)
     if (parts_overlap(t->pending.part[i], p)) return true;
+  return false;
+}
+
+bool type_windowed(const Type *t) {
+  for (int d = 0; d < t->rank; d++)
+    if (split_windowed(&t->dim[d].split)) return true;
   return false;
 }
 

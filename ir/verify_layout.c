@@ -58,9 +58,15 @@ bool check_type_layout(Check *c, ValueId v) {
     const Split *s = &t->dim[d].split;
     if (!use_parts(c, (Owner){v, 0}, &used, s->part, s->n)) return false;
     LAW(c, s->granule >= 0, "%s has a granule of %lld", show_value(c, v), (long long)s->granule);
+    const Window *w = &s->window;
+    LAW(c, w->of >= 0 && (w->of == 0 || w->div > 0), "the window of dim %d of %s is none", d, show_value(c, v));
     LAW(c, !s->fixed || c->m->stage == STAGE_ANNOTATED, "dim %d of %s is still a wish of the user", d, show_value(c, v));
   }
   if (!use_parts(c, (Owner){v, 0}, &used, t->pending.part, t->pending.n)) return false;
+  const Op *def = value_of(c, v)->def;
+  bool may = def && op_class(def->kind) == CLS_LAYOUT && complete(t);
+  LAW(c, may || !type_windowed(t), "%s has a window, but only a complete value that a collective makes may have one",
+      show_value(c, v));
   bool known = t->pending.kind > RED_NONE && t->pending.kind <= RED_PROD;
   LAW(c, complete(t) || known, "%s is pending, but over no reduction", show_value(c, v));
   return true;
@@ -68,28 +74,53 @@ bool check_type_layout(Check *c, ValueId v) {
 
 /* ---- reads ------------------------------------------------------------------------------------------------------ */
 
-/* The dim is whole, or read by an index that is split alike and runs over the whole dim. */
-static bool reads_its_part(const Check *c, const Dim *d, const IExpr *ix) {
-  int i = ix_single(ix);
-  if (d->split.n == 0) return true;
-  return i >= 0 && c->op->space.idx[i].range == d->size && split_equal(&c->op->space.idx[i].split, &d->split);
+/* The rank's box of the index space; false where it is empty in an index that x uses: then nothing is read. */
+static bool space_box(const Check *c, const IExpr *x, int64_t rank, int64_t *lo, int64_t *hi) {
+  const Space *s = &c->op->space;
+  for (int i = 0; i < s->n; i++) {
+    lo[i] = 0, hi[i] = s->idx[i].range;
+    if (!ix_uses(x, i)) continue;
+    split_range(&c->m->mesh, &s->idx[i].split, s->idx[i].range, rank, &lo[i], &hi[i]);
+    if (lo[i] == hi[i]) return false;
+  }
+  return true;
+}
+
+/* What x can be on some rank, cut to the dim, lies inside what that rank holds. Only the axes that occur are looked at. */
+static bool reads_what_it_holds(Check *c, ValueId v, int dim, const IExpr *x) {
+  const Mesh *m = &c->m->mesh;
+  const Dim *d = &type_of(c, v)->dim[dim];
+  const Space *s = &c->op->space;
+  int single = ix_single(x);
+  if (split_whole(&d->split)) return true;
+  if (single >= 0 && s->idx[single].range == d->size && split_equal(&s->idx[single].split, &d->split)) return true;
+  bool axes[MAX_AXES] = {0};
+  split_axes(&d->split, axes);
+  for (int i = 0; i < s->n; i++)
+    if (ix_uses(x, i)) split_axes(&s->idx[i].split, axes);
+  for (int64_t k = 0, n = ranks_along(m, axes); k < n; k++) {
+    int64_t rank = rank_along(m, axes, k), lo[MAX_INDEX], hi[MAX_INDEX], min, max, from, to;
+    if (!space_box(c, x, rank, lo, hi)) continue;
+    ix_range(x, lo, hi, &min, &max);
+    min = max_i64(min, 0), max = min_i64(max, d->size - 1);
+    split_range(m, &d->split, d->size, rank, &from, &to);
+    LAW(c, min > max || (min >= from && max < to),
+        "dim %d of %s is split over %s and read by %s: rank %lld reads [%lld, %lld) and holds [%lld, %lld)", dim,
+        show_value(c, v), show_parts(c, d->split.part, d->split.n), show_index(c, x), (long long)rank, (long long)min,
+        (long long)max + 1, (long long)from, (long long)to);
+  }
+  return true;
 }
 
 static bool index_layout(Check *c, const IExpr *x);
 
 static bool read_layout(Check *c, int operand, int n, IExpr *const *ix, bool table) {
-  const Type *t = type_of(c, c->op->in[operand]);
+  ValueId v = c->op->in[operand];
   for (int d = 0; d < n; d++) {
     if (!index_layout(c, ix[d])) return false;
-    if (table && ix_by_value(ix[d])) continue; /* its parts are the result's to sum: pending_layout */
-    const Split *s = &t->dim[d].split;
-    int i = ix_single(ix[d]);
-    const Split *own = i < 0 ? NULL : &c->op->space.idx[i].split;
-    LAW(c, reads_its_part(c, &t->dim[d], ix[d]),
-        "dim %d of %s is split over %s and read by %s%s%s: it must be whole, or read by one index that is split alike and runs "
-        "over all of it",
-        d, show_value(c, c->op->in[operand]), show_parts(c, s->part, s->n), show_index(c, ix[d]), own ? ", split over " : "",
-        own ? show_parts(c, own->part, own->n) : "");
+    bool row = table && ix_by_value(ix[d]); /* its parts are the result's to sum: pending_layout */
+    LAW(c, !row || !split_windowed(&type_of(c, v)->dim[d].split), "the rows of %s have a window", show_value(c, v));
+    if (!row && !reads_what_it_holds(c, v, d, ix[d])) return false;
   }
   return true;
 }
@@ -299,6 +330,7 @@ static bool space_layout(Check *c) {
   for (int i = 0; i < op->space.n; i++) {
     const Split *x = &op->space.idx[i].split;
     if (!use_parts(c, (Owner){-1, i}, &used, x->part, x->n)) return false;
+    LAW(c, !split_windowed(x), "index %s has a window", op->space.idx[i].name);
   }
   for (int r = 0; r < op->nout; r++)
     if (!result_splits(c, r)) return false;
@@ -373,6 +405,7 @@ static bool change_of_layout(Check *c) {
   const Op *op = c->op;
   for (int i = 0; i < op->nin; i++) {
     const Type *from = type_of(c, op->in[i]), *to = type_of(c, op->out[i]);
+    LAW(c, !type_windowed(from), "%s has a window: no collective starts from it", show_value(c, op->in[i]));
     for (int k = 0; k < to->pending.n; k++)
       LAW(c, in_pending(from, to->pending.part[k]) && from->pending.kind == to->pending.kind,
           "%s becomes pending over %s: %s cannot do that", show_value(c, op->out[i]), show_parts(c, &to->pending.part[k], 1),
@@ -391,7 +424,9 @@ bool check_layout(Check *c) {
   case CLS_LEAF: LAW(c, complete(type_of(c, op->out[0])), "a leaf is complete"); return true;
   case CLS_EFFECT: break;
   }
-  for (int i = 0; i < op->nin; i++)
+  for (int i = 0; i < op->nin; i++) {
     LAW(c, complete(type_of(c, op->in[i])), "%s is pending: what leaves the program is complete", show_value(c, op->in[i]));
+    LAW(c, !type_windowed(type_of(c, op->in[i])), "%s has a window: it is for its consumers only", show_value(c, op->in[i]));
+  }
   return op->kind != OP_UPDATE || same_layout(c, op->in[0], op->in[1]);
 }

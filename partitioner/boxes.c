@@ -5,7 +5,8 @@
      x[t@model, d] -> x[t, d@model]   all_to_all over model      x[t, d]{model: sum} -> x[t@model, d]   reduce_scatter
      x[t, d]       -> x[t@model, d]   slice, nothing moves       x[t@(a, b)] -> x[t@(b, a)]             permute
 
-   What is none of these is an exchange: each rank fetches what it lacks, wherever it is. */
+   What is none of these is an exchange: each rank fetches what it lacks, wherever it is. With a window on one side of
+   a rank's part one neighbour has it (permute), on both sides two (exchange). */
 #include "part.h"
 
 typedef struct {
@@ -47,7 +48,8 @@ static Parts differing(const Type *from, const Type *to) {
   for (int d = 0; d < to->rank; d++) {
     const Split *a = &from->dim[d].split, *b = &to->dim[d].split;
     int same = 0;
-    while (same < a->n && same < b->n && part_equal(a->part[same], b->part[same])) same++;
+    bool apart = split_windowed(b) && !split_equal(a, b); /* then chunks do not nest: data crosses all of them */
+    while (!apart && same < a->n && same < b->n && part_equal(a->part[same], b->part[same])) same++;
     for (int i = same; i < a->n; i++) parts_add(&s, a->part[i]);
     for (int i = same; i < b->n; i++) parts_add(&s, b->part[i]);
   }
@@ -150,15 +152,26 @@ static bool is_gather(const Mesh *m, const Type *from, const Type *to) {
   return box_inside(m, from, to) && covers(m, from, to, &over);
 }
 
+/* Of what is wanted, does `have` alone hold all that `own` lacks? */
+static bool one_sends(const Box *want, const Box *own, const Box *have, int64_t lacks, int rank) {
+  Box both = *own;
+  for (int d = 0; d < rank; d++)
+    both.lo[d] = max_i64(own->lo[d], have->lo[d]), both.hi[d] = max_i64(both.lo[d], min_i64(own->hi[d], have->hi[d]));
+  return box_common(want, have, rank) - box_common(want, &both, rank) == lacks;
+}
+
+/* Each rank receives what it lacks from one other; without windows it then holds what that one held. */
 static bool is_permute(const Mesh *m, const Type *from, const Type *to) {
   int64_t n = mesh_devices(m);
   if (n > 64) return false;
+  bool windowed = type_windowed(to);
   for (int64_t r = 0; r < n; r++) {
     Box want = type_box(m, to, r);
-    bool found = false;
+    int64_t lacks = move_elements(m, from, to, r);
+    bool found = windowed && lacks == 0;
     for (int64_t q = 0; q < n && !found; q++) {
-      Box have = type_box(m, from, q);
-      found = !memcmp(&want, &have, sizeof want);
+      Box have = type_box(m, from, q), own = type_box(m, from, r);
+      found = windowed ? one_sends(&want, &own, &have, lacks, to->rank) : !memcmp(&want, &have, sizeof want);
     }
     if (!found) return false;
   }
@@ -188,7 +201,8 @@ OpKind plan_kind(const Mesh *m, const Type *from, const Type *to) {
     return same ? OP_ALL_REDUCE : OP_REDUCE_SCATTER;
   }
   if (box_inside(m, to, from)) return OP_SLICE;
-  if (is_gather(m, from, to)) return OP_ALL_GATHER;
-  if (is_all_to_all(m, from, to)) return OP_ALL_TO_ALL;
+  bool windowed = type_windowed(to);
+  if (!windowed && is_gather(m, from, to)) return OP_ALL_GATHER;
+  if (!windowed && is_all_to_all(m, from, to)) return OP_ALL_TO_ALL;
   return is_permute(m, from, to) ? OP_PERMUTE : OP_EXCHANGE;
 }

@@ -165,8 +165,16 @@ static void slice_all(Planner *p, int at, const Type *target) {
   reach(p, at, OP_SLICE, &all);
 }
 
-static void expand(Planner *p, int at, const Type *target) {
-  Type here = p->node.at[at].type; /* a copy: reach moves nodes */
+/* What leads to a window is a complete value without one. */
+static Type without_windows(const Type *t) {
+  Type out = *t;
+  for (int d = 0; d < t->rank; d++) out.dim[d].split.window = (Window){0};
+  return out;
+}
+
+static void expand(Planner *p, int at, const Type *to) {
+  Type here = p->node.at[at].type, plain = without_windows(to); /* copies: reach moves nodes */
+  const Type *target = here.pending.n == to->pending.n ? to : &plain;
   Pending over = {0};
   for (int i = 0; i < here.pending.n; i++)
     if (!pending_has(&target->pending, here.pending.part[i]) && over.n < MAX_SUMS) over.part[over.n++] = here.pending.part[i];
@@ -210,7 +218,7 @@ static void search(Planner *p, const Type *from, const Type *to, Memo *out) {
 
 /* ---- the memo: layouts as bytes ---------------------------------------------------------------------- */
 
-enum { KEY_WORDS = 2 * (3 + MAX_RANK * (3 + 2 * MAX_PARTS) + MAX_PARTS * 2) };
+enum { KEY_WORDS = 2 * (3 + MAX_RANK * (4 + 5 + 2 * MAX_PARTS) + MAX_PARTS * 2) };
 typedef struct {
   int n;
   int64_t at[KEY_WORDS];
@@ -234,6 +242,10 @@ static void key_type(Key *k, const Type *t) {
     k->at[k->n++] = s->n;
     k->at[k->n++] = s->n ? max_i64(s->granule, 1) : 1;
     key_parts(k, s->n, s->part);
+    k->at[k->n++] = s->window.of;
+    if (!split_windowed(s)) continue;
+    const int64_t w[] = {s->window.mul, s->window.lo, s->window.hi, s->window.div};
+    for (int i = 0; i < 4; i++) k->at[k->n++] = w[i];
   }
 }
 

@@ -92,14 +92,18 @@ UNIT(every_op_kind_obeys_the_laws) {
 }
 
 UNIT(layouts_and_capacities_stay) {
-  check_fixed_point("stage sharded\n"
-                    "mesh m(a = 2, b = 4)\n"
-                    "\n"
-                    "program stage 0 {\n"
-                    "  %x: f32[B=8@a, D=6@b(1:2) granule 3] = param \"x\" ones\n"
-                    "  %y[b]: f32[B=8@a]{b(1:2): max} = nest max[d: D=6@b(1:2) granule 3] %x[b,d]\n"
-                    "  %z: f32[B=8@(a, b(2:2), b(1:2)), 6] = reshard %x   ; because of it\n"
-                    "}\n");
+  check_fixed_point(
+      "stage sharded\n"
+      "mesh m(a = 2, b = 4)\n"
+      "\n"
+      "program stage 0 {\n"
+      "  %x: f32[B=8@a, D=6@b(1:2) granule 3] = param \"x\" ones\n"
+      "  %y[b]: f32[B=8@a]{b(1:2): max} = nest max[d: D=6@b(1:2) granule 3] %x[b,d]\n"
+      "  %z: f32[B=8@(a, b(2:2), b(1:2)), 6] = reshard %x   ; because of it\n"
+      "  %v: f32[B=8@a window(i < 9: 2*i - 1 .. 2*i + 1), D=6] = reshard %x   ; because of it\n"
+      "  %u: f32[B=8@a granule 2 window(i < 9: (7 - i .. 9 - i) // 4), D=6] = reshard %x   ; because of it\n"
+      "  %t: f32[B=8@none window(i < 1: -3 .. 4), D=6@b window(i < 6: -2*i .. -2*i)] = reshard %x   ; because of it\n"
+      "}\n");
   check_fixed_point("stage collected\n"
                     "mesh m(a = 2)\n"
                     "\n"
@@ -119,6 +123,7 @@ UNIT(layouts_and_capacities_stay) {
       "\n"
       "program stage 0 {\n"
       "  %x: f32[B=10@a:3] = param \"x\" ones\n"
+      "  %h: f32[B=10@a window(i < 10: i - 1 .. i + 1):5] = exchange %x   ; because of it\n"
       "  %s: f32{a: sum} = nest sum[b: B=10@a:3] %x[b] [group 1]\n"
       "}\n"
       "\n"
@@ -195,6 +200,12 @@ UNIT(faults_are_reported_at_their_place) {
   refused("E0904", 5, 1, P "%x: f32 = nest 1.0\n%x: f32 = nest 1.0 }");
   refused("E0904", 4, 1, P "%x[i,i]: f32[2, 2] = nest 1.0 }");
   refused("E0905", 4, 9, "stage local mesh m(a = 2)\nprogram stage 0\n{\n%x: f32[8@a:5] = param \"x\" ones }");
+#define S "stage sharded\nmesh m(a = 2)\nprogram stage 0 {\n"
+  refused("E0901", 4, 29, S "%x: f32[8@a window(i < 8: 2*j .. 3)] = param \"x\" ones }");
+  refused("E0901", 4, 31, S "%x: f32[8@a window(i < 8: 2*i , 3)] = param \"x\" ones }");
+  refused("E0905", 4, 27, S "%x: f32[8@a window(i < 8: 2*i .. 3)] = param \"x\" ones }");
+  refused("E0903", 4, 24, S "%x: f32[8@a window(i < 0: i .. i)] = param \"x\" ones }");
+  refused("E0903", 4, 43, S "%x: f32[8@a window(i < 8: (i .. i + 1) // 0)] = param \"x\" ones }");
   refused("E0903", 4, 15, P "%x: f32[8@a(1:3)] = param \"x\" ones }");
 }
 

@@ -122,12 +122,28 @@ UNIT(axes_exist_and_are_used_once) {
 
 UNIT(reads_are_of_parts_that_the_rank_holds) {
   sharded("%y[b,d]: f32[B=8@a, D=4] = nest %x[b,d]", NULL);
-  sharded("%y[b]: f32[B=8] = nest %x[b,0]", "dim 0 of %x is split over a and read by b, split over nothing");
-  sharded("%y[b]: f32[B=8@b] = nest %x[b,0]", "dim 0 of %x is split over a and read by b, split over b");
-  sharded("%y[b]: f32[B=8@a] = nest %x[7 - b, 0]", "read by 7 - b: it must be whole");
-  sharded("%y[b]: f32[4@a] = nest %x[b,0]", "dim 0 of %x is split over a and read by b, split over a");
+  sharded("%y[b]: f32[B=8] = nest %x[b,0]", "dim 0 of %x is split over a and read by b: rank 0 reads [0, 8) and holds [0, 4)");
+  sharded("%y[b]: f32[B=8@b] = nest %x[b,0]", "dim 0 of %x is split over a and read by b: rank 1 reads [4, 8) and holds [0, 4)");
+  sharded("%y[b]: f32[B=8@a] = nest %x[7 - b, 0]", "read by 7 - b: rank 0 reads [4, 8) and holds [0, 4)");
+  sharded("%y[b]: f32[4@a] = nest %x[b,0]", "dim 0 of %x is split over a and read by b: rank 2 reads [2, 4) and holds [4, 8)");
   sharded("%y[b]: f32[B=8@a granule 3] = nest %x[b,0]", "dim 0 of %x is split over a");
   sharded("%y[b]: f32[B=8] = gather %w[%n[b], 0]", "dim 0 of %n is split over a");
+}
+
+#define WINDOW(w, read) "%h: f32[B=8@a window(i < 8: " w "), D=4] = reshard %x\n%y[b]: f32[B=8@a] = nest " read
+UNIT(windows_hold_what_is_read) {
+  sharded(WINDOW("i - 1 .. i + 1", "(%h[b - 1, 0] else 0.0) + (%h[b + 1, 0] else 0.0)"), NULL);
+  sharded(WINDOW("i .. i + 1", "(%h[b - 1, 0] else 0.0)"), "read by b - 1: rank 2 reads [3, 7) and holds [4, 8)");
+  sharded(WINDOW("7 - i .. 7 - i", "%h[7 - b, 0]"), NULL);
+  sharded(WINDOW("(i .. i) // 2", "%h[b // 2, 0]"), NULL);
+  sharded("%h: f32[B=8@none window(i < 1: 7 .. 7), D=4] = reshard %x\n%y[b]: f32[B=8@a] = nest %h[7, 0]", NULL);
+  sharded("%h: f32[B=8@none window(i < 1: 7 .. 7), D=4] = reshard %x\n%y[b]: f32[B=8@a] = nest %h[6, 0]",
+          "rank 0 reads [6, 7) and holds [7, 8)");
+  sharded("%h: f32[B=8@a window(i < 8: i .. i), D=4] = param \"h\" ones", "only a complete value that a collective makes");
+  sharded(WINDOW("i .. i + 1", "%h[b,0]\n%z: f32[B=8, D=4] = reshard %h"), "%h has a window: no collective starts from it");
+  sharded(WINDOW("i .. i + 1", "%h[b,0]\ntap output \"h\" %h"), "%h has a window: it is for its consumers only");
+  sharded(WINDOW("i .. i + 1", "%h[b,0]\n%z: f32[B=8@a, D=4] = repeat %l < 3 carry(%c: f32[B=8@a, D=4] = %h) {\nyield %c }\n"),
+          "must be laid out alike");
 }
 
 UNIT(a_split_reduced_index_leaves_a_pending_value) {

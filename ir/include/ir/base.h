@@ -56,6 +56,16 @@ static inline int64_t floor_mod(int64_t a, int64_t b) { return a - b * floor_div
 static inline int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* Arithmetic on places in a dim that may lie far outside: saturates at +-2^61, which no size reaches. */
+#define FAR ((int64_t)1 << 61)
+static inline int64_t sat_clamp(int64_t x) { return x > FAR ? FAR : x < -FAR ? -FAR : x; }
+static inline int64_t sat_add(int64_t a, int64_t b) { return sat_clamp(sat_clamp(a) + sat_clamp(b)); }
+static inline int64_t sat_mul(int64_t a, int64_t b) {
+  int64_t r;
+  if (!__builtin_mul_overflow(a, b, &r)) return sat_clamp(r);
+  return (a < 0) == (b < 0) ? FAR : -FAR;
+}
+
 /* A fault of dtc itself: prints the reason and exits 70. */
 _Noreturn void internal_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 

@@ -14,7 +14,7 @@
 
 enum { MAX_AXES = 8, MAX_RANK = 8, MAX_PARTS = 8, MAX_INDEX = 16 };
 
-/* ---- mesh and shardings: shard.c ------------------------------------------------------------------- */
+/* ---- mesh and shardings: shard.c, window.c --------------------------------------------------------- */
 
 typedef struct {
   const char *name;
@@ -38,7 +38,8 @@ typedef struct {
    deal out `of` elements (the range of i) in chunks [a, b); a rank holds what its chunk reads, from
    (mul * a + lo) / div to (mul * (b - 1) + hi) / div (a and b - 1 change places where mul < 0; division toward minus
    infinity), both inclusive, cut to the dim; nothing where the chunk is empty. So chunks overlap (a halo), leave gaps, or
-   lie on other ranks than the dim's own would. of = 0: no window, the chunk itself. */
+   lie on other ranks than the dim's own would. A split into no parts may have one: every rank holds the same slice of the
+   dim. of = 0: no window, the chunk itself. */
 typedef struct {
   int64_t of, mul, lo, hi, div;
 } Window;
@@ -88,16 +89,27 @@ int64_t part_coord(const Mesh *m, AxisPart p, int64_t rank);
 bool part_equal(AxisPart a, AxisPart b);
 bool parts_overlap(AxisPart a, AxisPart b); /* share devices' coordinates of one axis */
 
+bool split_whole(const Split *s);                                   /* every rank holds all of the dim */
+bool split_windowed(const Split *s);
 int64_t split_count(const Split *s);                                /* k, the product of the parts; 1 if unsplit */
 int64_t split_capacity(const Split *s, int64_t n);                  /* elements of the largest chunk: static, sizes buffers */
 int64_t split_coord(const Mesh *m, const Split *s, int64_t rank);   /* which of the k chunks rank holds */
 void split_range(const Mesh *m, const Split *s, int64_t n, int64_t rank, int64_t *lo, int64_t *hi); /* [lo, hi), may be empty */
 bool split_even(const Split *s, int64_t n);                         /* every rank has the same extent */
-bool split_equal(const Split *a, const Split *b);                   /* same parts and granule; ignores fixed */
+bool split_equal(const Split *a, const Split *b);                   /* same parts, granule and window; ignores fixed */
+Split split_canonical(Split s, int64_t n);                          /* one split for equal boxes: see window.c */
+bool split_inside(const Mesh *m, const Split *inner, const Split *outer, int64_t n); /* on every rank */
 bool split_uses(const Split *s, AxisPart p);                        /* some part overlaps p */
 bool pending_equal(const Pending *a, const Pending *b);             /* as sets */
 bool sharding_equal(const Type *a, const Type *b);                  /* all dims and pending */
 bool type_uses(const Type *t, AxisPart p);                          /* in a dim or pending */
+bool type_windowed(const Type *t);                                  /* some dim is */
+
+/* Ranks that differ only in the axes marked, the others' coordinates being 0: how many, and the k-th. Enough to see
+   what is true on every rank of splits that use only these axes. */
+void split_axes(const Split *s, bool axes[MAX_AXES]);               /* marks those of s */
+int64_t ranks_along(const Mesh *m, const bool axes[MAX_AXES]);
+int64_t rank_along(const Mesh *m, const bool axes[MAX_AXES], int64_t k);
 
 typedef struct {
   int64_t lo[MAX_RANK], hi[MAX_RANK];
@@ -383,7 +395,9 @@ bool ix_equal(const IExpr *x, const IExpr *y);
 int ix_single(const IExpr *x);          /* the index that x is, exactly (coef 1, c 0), or -1 */
 bool ix_uses(const IExpr *x, int index);
 bool ix_by_value(const IExpr *x);       /* has an ATOM_VALUE */
-void ix_bounds(const IExpr *x, const Space *s, int64_t *min, int64_t *max); /* inclusive; values count as any */
+/* The least and the greatest value over a box of indices, lo[i] <= index i < hi[i]; values count as any. */
+void ix_range(const IExpr *x, const int64_t *lo, const int64_t *hi, int64_t *min, int64_t *max);
+void ix_bounds(const IExpr *x, const Space *s, int64_t *min, int64_t *max); /* over the whole space, inclusive */
 IExpr *ix_substitute(Arena *a, const IExpr *x, IExpr *const *by, const int *operand_map); /* by[i] replaces index i; operand_map may be NULL */
 
 Expr *ex_lit(Arena *a, DType d, double v);
