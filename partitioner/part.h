@@ -44,6 +44,9 @@ void part_visit(Region *r, int64_t times, PartVisit *f, void *cx);
 /* Makes Op.order a number of its own for every op, bodies included: the key of side tables. Returns how many. */
 int part_number(Module *m);
 
+/* Multiply-adds of products per step, of the rank that computes most. work.c */
+double part_multiply_adds(const Module *m);
+
 const char *pending_text(const Mesh *m, const Pending *p, Arena *a); /* "data, model" */
 
 #endif

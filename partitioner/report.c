@@ -87,7 +87,8 @@ static json_t *row_json(const Report *r, const Row *row) {
 static const char *report_json(const Report *r) {
   json_t *rows = json_array();
   for (int i = 0; i < r->rows.n; i++) json_array_append_new(rows, row_json(r, &r->rows.at[i]));
-  json_t *all = json_pack("{s:o, s:I}", "collectives", rows, "bytes_per_step", (json_int_t)total(r));
+  json_t *all = json_pack("{s:o, s:I, s:f}", "collectives", rows, "bytes_per_step", (json_int_t)total(r), "multiply_adds",
+                          part_multiply_adds(r->m));
   char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
   if (!text) internal_error("the schedule cannot be written as JSON");
   const char *out = arena_printf(r->a, "%s\n", text);
