@@ -4,8 +4,9 @@
 #define DTC_DRIVER_H
 
 #include "frontend/frontend.h"
+#include "partitioner/partitioner.h"
 
-enum { EXIT_DONE = 0, EXIT_ERRORS = 1, EXIT_USAGE = 2, EXIT_INTERNAL = 70 };
+enum { EXIT_DONE = 0, EXIT_ERRORS = 1, EXIT_USAGE = 2, EXIT_DIFFER = 3, EXIT_INTERNAL = 70 };
 
 /* What can be asked for with --emit, in the order in which it comes to be. */
 typedef enum {
@@ -39,7 +40,10 @@ typedef struct {
   bool time_passes, keep_gathered;
   DiagFormat errors;
   const char *cc; /* --cc, or NULL */
-  const char *explain;
+  const char *explain;           /* NULL: nobody asks; "": all; a code, a line or a %value */
+  const char *diff;              /* --diff: the file to compare with; FILE is the new one */
+  bool strict;
+  VEC(const char *) warnings; /* what stands behind -W */
   bool version, verbose;
 } Options;
 
@@ -77,6 +81,15 @@ void clock_print(const Clock *c, FILE *out);
    reported errors. */
 bool pipeline_run(Module *m, PassContext *cx, int first, int last, Clock *clock,
                   void (*seen)(void *env, const Module *m, int pass), void *env);
+
+/* ---- replan.c ------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+  const Module *module; /* as it was before the first pass */
+  const PassContext *cx;
+  int first; /* pass */
+} Replan;
+bool replan(void *env, const PartEdit *e, PartTotals *out); /* env: a Replan */
 
 /* ---- output.c ------------------------------------------------------------------------------------------------ */
 

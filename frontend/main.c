@@ -5,7 +5,9 @@
    Only as much of the pipeline runs as what was asked for needs. Errors and warnings go to standard error. */
 #include "codegen/codegen.h"
 #include "driver.h"
-#include "partitioner/partitioner.h"
+
+#include <ctype.h>
+#include <stdlib.h>
 
 typedef struct {
   const Options *o;
@@ -14,12 +16,17 @@ typedef struct {
   Clock clock;
   int file;
   Module *m;
-  bool said; /* something went to standard output */
+  PassContext cx;
+  Module *original; /* --explain: before the first pass */
+  Type *home;       /* --explain: by value, before reshard */
+  int nhome;
+  PartRows *rows; /* --diff: the plan */
+  bool said;      /* something went to standard output */
   int code;
 } Session;
 
 static bool asked_for_nothing(const Options *o) {
-  bool any = o->check || o->stop_after || o->print_after.n;
+  bool any = o->check || o->explain || o->stop_after || o->print_after.n;
   for (int k = 0; k < EMIT_NKINDS; k++) any |= o->emit[k].wanted;
   return !any;
 }
@@ -53,7 +60,9 @@ static int last_pass(const Options *o) {
   if (o->stop_after) return pipeline_find(o->stop_after);
   if (o->check || e[EMIT_MEMORY].wanted || e[EMIT_MEMORY_JSON].wanted || e[EMIT_C].wanted || e[EMIT_EXE].wanted)
     return pipeline_length - 1;
-  int last = e[EMIT_SPMD].wanted || e[EMIT_SCHEDULE].wanted || e[EMIT_SCHEDULE_JSON].wanted ? pipeline_find("localize") : -1;
+  int last = e[EMIT_SPMD].wanted || e[EMIT_SCHEDULE].wanted || e[EMIT_SCHEDULE_JSON].wanted || o->explain
+                 ? pipeline_find("localize")
+                 : -1;
   for (int i = 0; i < o->print_after.n; i++) {
     bool all = !strcmp(o->print_after.at[i], "all");
     last = (int)max_i64(last, all ? pipeline_length - 1 : pipeline_find(o->print_after.at[i]));
@@ -69,11 +78,38 @@ static bool printed_after(const Options *o, const char *pass) {
   return false;
 }
 
+/* How values were laid out before anything was moved. */
+static void note_homes(Session *s, const Module *m) {
+  if (!s->o->explain || m->stage != STAGE_ANNOTATED) return;
+  s->home = NEW_ARRAY(s->arena, Type, m->values.n + 1);
+  s->nhome = m->values.n;
+  for (int v = 0; v < s->nhome; v++) s->home[v] = m->values.at[v].type;
+}
+
+static void explain(Session *s, const Module *m) {
+  const char *what = s->o->explain;
+  int first = s->o->from ? pipeline_start(s->o->from) : 0;
+  Replan again = {s->original, &s->cx, first};
+  PartQuestion q = {.origins = s->cx.origins, .home = s->home, .nhome = s->nhome, .replan = replan, .env = &again};
+  if (*what == '%') q.value = what + 1;
+  if (isdigit((unsigned char)*what)) q.line = atoi(what);
+  const char *text = part_explain(m, &q, s->arena);
+  if (text)
+    write_text(s, s->o->out ? s->o->out : "-", text);
+  else
+    diag_error(s->diags, "E0606", (Loc){0}, q.value ? "there is no tensor `%s`" : "nothing is made on line %s", what);
+}
+
 static void seen(void *env, const Module *m, int pass) {
   Session *s = env;
   const char *name = pipeline[pass].name;
+  note_homes(s, m);
   if (printed_after(s->o, name)) write_text(s, "-", arena_printf(s->arena, "# after %s\n%s", name, ir_print(m, s->arena)));
   if (strcmp(name, "localize")) return;
+  part_warn(m, s->diags, !s->o->from);
+  if (s->o->explain) explain(s, m);
+  if (s->o->diff) s->rows = part_rows(m, s->arena);
+  if (s->o->strict) part_strict(m, s->diags, !s->o->from);
   if (s->o->emit[EMIT_SPMD].wanted) emit(s, EMIT_SPMD, ir_print(m, s->arena));
   if (s->o->emit[EMIT_SCHEDULE].wanted) emit(s, EMIT_SCHEDULE, part_report(m, s->arena, false));
   if (s->o->emit[EMIT_SCHEDULE_JSON].wanted) emit(s, EMIT_SCHEDULE_JSON, part_report(m, s->arena, true));
@@ -90,12 +126,14 @@ static void print_notes(const Session *s, const PassContext *cx) {
 
 static bool compile(Session *s) {
   const Options *o = s->o;
-  PassContext cx = {.diags = s->diags, .keep_gathered = o->keep_gathered};
+  s->cx = (PassContext){.diags = s->diags, .keep_gathered = o->keep_gathered};
+  if (o->explain) s->cx.origins = part_origins_new(s->arena);
+  if (o->explain) s->original = ir_clone(s->m, s->arena);
   int first = o->from ? pipeline_start(o->from) : 0, last = last_pass(o);
   if (o->emit[EMIT_IR].wanted) emit(s, EMIT_IR, ir_print(s->m, s->arena));
   clock_start(&s->clock);
-  bool ok = pipeline_run(s->m, &cx, first, last, &s->clock, seen, s);
-  print_notes(s, &cx);
+  bool ok = pipeline_run(s->m, &s->cx, first, last, &s->clock, seen, s);
+  print_notes(s, &s->cx);
   return ok;
 }
 
@@ -204,14 +242,45 @@ static bool read_module(Session *s) {
 
 static int session(Arena *a, const Options *o) {
   Session s = {.o = o, .arena = a, .diags = diags_new(a)};
+  for (int i = 0; i < o->warnings.n; i++) diag_policy(s.diags, o->warnings.at[i]);
   if (!read_source(&s)) return EXIT_ERRORS;
   if (!emit_ast(&s)) return EXIT_ERRORS;
   if (only_ast(o)) return s.code;
-  bool ok = read_module(&s) && compile(&s);
+  bool ok = read_module(&s) && compile(&s) && !s.diags->nerrors;
   diags_print(s.diags, o->errors, stderr);
   if (ok) finish(&s);
   if (o->time_passes) clock_print(&s.clock, stderr);
   return ok ? s.code : EXIT_ERRORS;
+}
+
+/* ---- two plans -------------------------------------------------------------------------------------------- */
+
+/* Plans one file with the options of both. */
+static bool plan_of(Arena *a, const Options *both, const char *file, Session *s) {
+  Options *o = NEW(a, Options);
+  *o = *both;
+  memset(o->emit, 0, sizeof o->emit);
+  o->file = file;
+  o->check = true;
+  o->explain = o->stop_after = NULL;
+  *s = (Session){.o = o, .arena = a, .diags = diags_new(a)};
+  for (int i = 0; i < both->warnings.n; i++) diag_policy(s->diags, both->warnings.at[i]);
+  if (!read_source(s)) return false;
+  bool ok = read_module(s) && compile(s) && !s->diags->nerrors;
+  diags_print(s->diags, both->errors, stderr);
+  return ok;
+}
+
+static int compare(Arena *a, const Options *o) {
+  Session old, new;
+  bool ok = plan_of(a, o, o->diff, &old);
+  if (!plan_of(a, o, o->file, &new) || !ok) return EXIT_ERRORS;
+  const char *text = part_diff(old.rows, new.rows, a);
+  long long was = old.m->arena_bytes + old.m->workspace_bytes, is = new.m->arena_bytes + new.m->workspace_bytes;
+  if (!text && was == is) return EXIT_DONE;
+  if (text) printf("%s", text);
+  printf("memory per rank: %lld -> %lld bytes\n", was, is);
+  return EXIT_DIFFER;
 }
 
 static int print_version(Arena *a, const Options *o) {
@@ -233,11 +302,19 @@ static int print_explanation(Arena *a, const Options *o) {
   return text ? EXIT_DONE : EXIT_USAGE;
 }
 
+/* --explain of something that is neither a line nor a value. */
+static bool asks_code(const Options *o) {
+  return o->explain && *o->explain && *o->explain != '%' && !isdigit((unsigned char)*o->explain);
+}
+
 int main(int argc, char **argv) {
   Arena *a = arena_new();
   Options o = options_parse(a, argc, argv);
   if (asked_for_nothing(&o)) o.emit[EMIT_EXE].wanted = true;
-  int code = o.version ? print_version(a, &o) : o.explain ? print_explanation(a, &o) : session(a, &o);
+  int code = o.version       ? print_version(a, &o)
+             : asks_code(&o) ? print_explanation(a, &o)
+             : o.diff        ? compare(a, &o)
+                             : session(a, &o);
   if (fflush(stdout) != 0 && code == EXIT_DONE) code = EXIT_ERRORS;
   arena_free(a);
   return code;

@@ -23,6 +23,8 @@ enum {
   KEY_ERRORS,
   KEY_CC,
   KEY_EXPLAIN,
+  KEY_DIFF,
+  KEY_STRICT,
   KEY_VERSION
 };
 
@@ -36,7 +38,16 @@ static const struct argp_option option_table[] = {
     {"keep-gathered", KEY_GATHERED, NULL, 0, "keep gathered values for the backward pass instead of gathering them again", 0},
     {NULL, 0, NULL, 0, "Messages:", 1},
     {"error-format", KEY_ERRORS, "text|json", 0, "how errors are printed; json: one object per line", 1},
-    {"explain", KEY_EXPLAIN, "CODE", 0, "what an error code means, with an example", 1},
+    {"explain", KEY_EXPLAIN, "LINE|%VALUE|CODE", OPTION_ARG_OPTIONAL,
+     "why FILE's tensors are laid out as they are and what each collective is for: all, or of one line or value; of an error "
+     "code: what it means, with an example",
+     1},
+    {"diff", KEY_DIFF, NULL, 0, "two files, OLD NEW: what changes in the plan", 1},
+    {"strict", KEY_STRICT, NULL, 0, "a collective that the file does not spell is an error", 1},
+    {NULL, 'W', "NAME", OPTION_ARG_OPTIONAL,
+     "all warnings, or NAME; -Wno-NAME not that one, -Werror all as errors, -Werror=NAME that one. Names: unused-parameter, "
+     "implicit-gather, replicated, padding",
+     1},
     {"version", KEY_VERSION, NULL, 0, "print the version; with --verbose also compiler, BLAS and paths", 1},
     {"verbose", 'v', NULL, 0, "say more: which attention was not recognised and why; with --version, the paths", 1},
     {NULL, 0, NULL, 0, "Looking inside:", 2},
@@ -100,14 +111,32 @@ static void add_emits(Options *o, const char *text, struct argp_state *state) {
   }
 }
 
+static void add_warning(Options *o, const char *text, struct argp_state *state) {
+  if (!diag_policy(diags_new(o->arena), text)) argp_error(state, "-W%s: there is no such warning", text);
+  vec_push(o->arena, o->warnings, text);
+}
+
 static void need_pass(const char *option, const char *pass, struct argp_state *state) {
   if (pipeline_find(pass) < 0) argp_error(state, "%s: there is no pass `%s`", option, pass);
 }
 
 /* ---- the whole -------------------------------------------------------------------------------------------- */
 
+/* `--explain E0123` in two words. */
+static bool is_code(const char *s) {
+  bool digits = (*s == 'E' || *s == 'W') && strlen(s) == 5;
+  for (int i = 1; digits && i < 5; i++) digits = isdigit((unsigned char)s[i]);
+  return digits;
+}
+
 static void take_file(Options *o, const char *text, struct argp_state *state) {
-  if (state->arg_num == 0 && !strcmp(text, "check"))
+  if (o->explain && !*o->explain && is_code(text))
+    o->explain = text;
+  else if (o->diff && !o->file && state->arg_num == 0)
+    o->diff = o->file = text;
+  else if (o->diff && o->file == o->diff)
+    o->file = text;
+  else if (state->arg_num == 0 && !strcmp(text, "check"))
     o->check = true;
   else if (o->file)
     argp_error(state, "more than one file: %s and %s", o->file, text);
@@ -116,7 +145,9 @@ static void take_file(Options *o, const char *text, struct argp_state *state) {
 }
 
 static void finish(Options *o, struct argp_state *state) {
-  if (!o->file && !o->explain && !o->version) argp_error(state, "no file is given");
+  bool code = o->explain && *o->explain && *o->explain != '%' && !isdigit((unsigned char)*o->explain);
+  if (!o->file && !code && !o->version) argp_error(state, "no file is given");
+  if (o->diff && o->diff == o->file) argp_error(state, "--diff compares two files: OLD NEW");
   int first = o->from ? pipeline_start(o->from) : 0, last = o->stop_after ? pipeline_find(o->stop_after) : pipeline_length;
   if (first > last) argp_error(state, "%s comes after %s", o->from, o->stop_after);
   if (o->from && o->emit[EMIT_AST].wanted) argp_error(state, "--emit=ast is of .dt text");
@@ -135,7 +166,10 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   case KEY_EMIT: add_emits(o, text, state); break;
   case KEY_CC: o->cc = text; break;
   case KEY_GATHERED: o->keep_gathered = true; break;
-  case KEY_EXPLAIN: o->explain = text; break;
+  case KEY_EXPLAIN: o->explain = text ? text : ""; break;
+  case KEY_DIFF: o->diff = ""; break;
+  case KEY_STRICT: o->strict = true; break;
+  case 'W': add_warning(o, text ? text : "", state); break;
   case KEY_VERSION: o->version = true; break;
   case KEY_TIME: o->time_passes = true; break;
   case KEY_ERRORS:
@@ -181,7 +215,9 @@ static char *help(int key, const char *text, void *input) {
         "  exe            the training program; made if nothing else is asked for\n\nPasses:\n",
         f);
   for (int i = 0; i < pipeline_length; i++) fprintf(f, "  %-10s %s\n", pipeline[i].name, pipeline[i].does);
-  fputs("\nExit codes: 0 done, 1 errors in FILE or a file that cannot be read or written, 2 wrong usage, 70 a fault of dtc.", f);
+  fputs("\nExit codes: 0 done, 1 errors in FILE or a file that cannot be read or written, 2 wrong usage, 3 plans that differ "
+        "(--diff), 70 a fault of dtc.",
+        f);
   fclose(f);
   return all;
 }

@@ -11,10 +11,66 @@
 
 enum { MAX_SHOWN = 50 };
 
+static const struct {
+  const char *code, *name;
+  bool on;
+} warnings[NWARNINGS] = {
+#define WARN(code, name, on) {#code, name, on},
+#include "ir/warnings.def"
+};
+
 Diags *diags_new(Arena *a) {
   Diags *d = NEW(a, Diags);
   d->arena = a;
+  for (int i = 0; i < NWARNINGS; i++) d->policy[i].on = warnings[i].on;
   return d;
+}
+
+/* ---- which warnings --------------------------------------------------------------------------------------- */
+
+static int by_code(const char *code) {
+  int i = 0;
+  while (i < NWARNINGS && strcmp(warnings[i].code, code)) i++;
+  return i;
+}
+
+const char *diag_warning_name(int i) { return i < NWARNINGS ? warnings[i].name : NULL; }
+
+static const char *behind(const char *text, const char *prefix) {
+  size_t n = strlen(prefix);
+  return strncmp(text, prefix, n) ? NULL : text + n;
+}
+
+bool diag_policy(Diags *d, const char *option) {
+  const char *name = option, *rest;
+  bool error = false, on = true;
+  if (!strcmp(name, "error")) name = "", error = true;
+  if ((rest = behind(name, "error=")) != NULL) name = rest, error = true;
+  if ((rest = behind(name, "no-error=")) != NULL) {
+    for (int i = 0; i < NWARNINGS; i++)
+      if (!strcmp(rest, warnings[i].name)) return d->policy[i].error = false, true;
+    return false;
+  }
+  if ((rest = behind(name, "no-")) != NULL) name = rest, on = false;
+  bool all = !*name || !strcmp(name, "all"), found = all;
+  for (int i = 0; i < NWARNINGS; i++) {
+    if (!all && strcmp(name, warnings[i].name)) continue;
+    found = true;
+    if (error) d->policy[i].error = true;
+    if (error && all) continue; /* -Werror asks for no more than is shown */
+    d->policy[i].said = d->policy[i].on = on;
+  }
+  return found;
+}
+
+bool diag_wanted(const Diags *d, const char *code) {
+  int i = by_code(code);
+  return i == NWARNINGS || d->policy[i].on;
+}
+
+bool diag_asked(const Diags *d, const char *code) {
+  int i = by_code(code);
+  return i < NWARNINGS && d->policy[i].on && d->policy[i].said;
 }
 
 int diags_add_file(Diags *d, const char *name, const char *text, size_t len) {
@@ -31,10 +87,13 @@ static const char *format(Arena *a, const char *fmt, va_list ap) {
 
 static Diag *add(Diags *d, bool warning, const char *code, Loc loc, const char *fmt, va_list ap) {
   Diag *g = NEW(d->arena, Diag);
+  int named = warning ? by_code(code) : NWARNINGS;
+  if (named < NWARNINGS) g->name = warnings[named].name, warning = !d->policy[named].error;
   g->code = code;
   g->warning = warning;
   g->loc = loc;
   g->message = format(d->arena, fmt, ap);
+  if (named < NWARNINGS && !d->policy[named].on) return g;
   vec_push(d->arena, d->list, g);
   *(warning ? &d->nwarnings : &d->nerrors) += 1;
   return g;
@@ -126,6 +185,7 @@ static void print_json(Diags *d, const Diag *g, FILE *out) {
   json_t *o = json_object(), *labels = json_array();
   set_text(d->arena, o, "code", g->code);
   json_object_set_new(o, "level", json_string(g->warning ? "warning" : "error"));
+  if (g->name) set_text(d->arena, o, "name", g->name);
   set_place(d, o, g->loc);
   set_text(d->arena, o, "message", g->message);
   set_text(d->arena, o, "label", g->label);

@@ -222,7 +222,9 @@ static void print_others(Diags *d, const Diag *g, int width, FILE *out) {
 
 void diag_text(Diags *d, const Diag *g, FILE *out) {
   int width = width_of(d, g);
-  fprintf(out, "%s[%s]: %s\n", g->warning ? "warning" : "error", g->code, diag_shown(d->arena, g->message));
+  fprintf(out, "%s[%s]: %s", g->warning ? "warning" : "error", g->code, diag_shown(d->arena, g->message));
+  if (g->name) fprintf(out, " [-W%s%s]", g->warning ? "" : "error=", g->name);
+  fputc('\n', out);
   if (known(d, g->loc)) print_file(d, g, g->loc, "-->", width, out);
   print_others(d, g, width, out);
   if (g->help) fprintf(out, "%*s = help: %s\n", width, "", diag_shown(d->arena, g->help));

@@ -140,6 +140,10 @@ static void prepare_op(void *cx, Region *r, Op *op, int64_t times) {
   if (op_class(op->kind) == CLS_SPACE) s->factors[op->order] = part_factors(s->m, op, s->scratch);
   int wish = op->kind == OP_INPUT ? BY_INPUT : op_class(op->kind) == CLS_LEAF ? BY_PARAM : BY_PIN;
   for (int o = 0; o < op->nout; o++) memset(s->wish[op->out[o]], wish, MAX_RANK);
+  for (int i = op->ncarried; i < op->nin && op->body_region; i++) { /* what a loop hands on of an input or a parameter */
+    const Op *leaf = s->m->values.at[op->in[i]].def;
+    if (leaf && op_class(leaf->kind) == CLS_LEAF) memcpy(s->wish[op->body_region->args.at[1 + i]], s->wish[op->in[i]], MAX_RANK);
+  }
 }
 
 /* Gradients and moments are pinned as their parameter and so are its wish. */

@@ -164,3 +164,13 @@ const char *part_report(const Module *m, Arena *a, bool json) {
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, add_row, &r);
   return json ? report_json(&r) : report_text(&r);
 }
+
+int64_t part_bytes_per_step(const Module *m) {
+  Arena *a = arena_new();
+  Report r = {.m = m, .a = a};
+  r.sum = NEW_ARRAY(a, int64_t, mesh_devices(&m->mesh));
+  for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, add_row, &r);
+  int64_t n = total(&r);
+  arena_free(a);
+  return n;
+}

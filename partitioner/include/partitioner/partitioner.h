@@ -71,7 +71,61 @@ void part_note_unfulfilled(PartOrigins *o, Unfulfilled u); /* once per dim and s
 Origin part_origin(const PartOrigins *o, ValueId v, int dim);
 int part_unfulfilled(const PartOrigins *o, ValueId v, int dim, const Unfulfilled **first); /* how many */
 
+/* Warnings about a local module (warn.c): what is gathered, repeated, padded. `placed`: its places lie in d's files. */
+void part_warn(const Module *m, Diags *d, bool placed);
+
+/* --strict: an error for each collective that the user did not spell. strict.c */
+void part_strict(const Module *m, Diags *d, bool placed);
+
+/* ---- explanations: explain.c, whatif.c ---- */
+
+/* What a plan costs per step: bytes received by the rank that receives most, calls of collectives, and the points of the
+   index spaces that a rank computes. */
+typedef struct {
+  int64_t bytes, calls;
+  double work;
+} PartTotals;
+PartTotals part_totals(const Module *m); /* of a local module */
+
+/* An edit of the text: dim `dim` of the tensor written there is split so (@ none: n = 0), and no other dim of it has those
+   axes any more. */
+typedef struct {
+  const Written *at;
+  int dim;
+  Split split;
+} PartEdit;
+void part_edit(Module *m, const PartEdit *e); /* applies it to an annotated module, as if it had been written */
+
+typedef struct {
+  const PartOrigins *origins;
+  const Type *home; /* by value, of the first nhome: as laid out before reshard */
+  int nhome;
+  int line;          /* 0: all, else what the main file has on that line */
+  const char *value; /* NULL, or a value's or a tensor's name, without % */
+  bool (*replan)(void *env, const PartEdit *e, PartTotals *out); /* plans the file with the edit; false: it cannot */
+  void *env;
+} PartQuestion;
+/* The text of dtc --explain; NULL if there is no such line or value. */
+const char *part_explain(const Module *m, const PartQuestion *q, Arena *a);
+
+/* ---- diff.c: what --diff compares ---- */
+
+typedef struct {
+  const char *kind, *axes, *what; /* what moves: the value's name */
+  int64_t bytes, times;
+  int line;
+  bool calls; /* false: it shares the call of a row before */
+} PartRow;
+typedef struct {
+  VEC(PartRow) at;
+  PartTotals totals;
+} PartRows;
+PartRows *part_rows(const Module *m, Arena *a); /* of a local module */
+/* What changes, as lines; NULL if nothing does. */
+const char *part_diff(const PartRows *old, const PartRows *new, Arena *a);
+
 /* --emit=schedule and schedule-json: one row per collective, then totals. report.c */
 const char *part_report(const Module *m, Arena *a, bool json);
+int64_t part_bytes_per_step(const Module *m); /* what the rank that receives most receives */
 
 #endif
