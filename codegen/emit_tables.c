@@ -49,31 +49,6 @@ static void add_part(const Mesh *m, Pending *p, AxisPart part) {
   p->n = n;
 }
 
-static void add_dims(const Mesh *m, Pending *p, const Type *t) {
-  for (int d = 0; d < t->rank; d++)
-    for (int i = 0; i < t->dim[d].split.n; i++) add_part(m, p, t->dim[d].split.part[i]);
-}
-
-/* The parts over which a rank finds what it lacks: the sums that end; of each dim what follows the common major parts;
-   and all parts of all dims where chunks do not nest, as in an exchange or where some are short. */
-static void differing(const Mesh *m, Pending *over, OpKind kind, const Type *from, const Type *to) {
-  bool nested = kind != OP_EXCHANGE && kind != OP_PERMUTE;
-  for (int d = 0; d < to->rank; d++) {
-    const Split *a = &from->dim[d].split, *b = &to->dim[d].split;
-    int same = 0;
-    while (same < a->n && same < b->n && part_equal(a->part[same], b->part[same])) same++;
-    for (int i = same; i < a->n; i++) add_part(m, over, a->part[i]);
-    for (int i = same; i < b->n; i++) add_part(m, over, b->part[i]);
-    if (!split_equal(a, b)) nested = nested && split_even(a, from->dim[d].size) && split_even(b, to->dim[d].size);
-  }
-  if (!nested) add_dims(m, over, from), add_dims(m, over, to);
-  for (int i = 0; i < from->pending.n; i++) {
-    bool kept = false;
-    for (int j = 0; j < to->pending.n; j++) kept |= part_equal(from->pending.part[i], to->pending.part[j]);
-    if (!kept) add_part(m, over, from->pending.part[i]);
-  }
-}
-
 static void layouts(Emit *e, Str *out, const char *what, int id, const ValueId *v, int n) {
   OUT("static const dtrt_Layout %s_%d[] = {\n", what, id);
   for (int i = 0; i < n; i++) {
@@ -85,8 +60,10 @@ static void layouts(Emit *e, Str *out, const char *what, int id, const ValueId *
 
 static void over_of(Emit *e, const Op *op, Pending *over, Str *axes) {
   *over = (Pending){0};
-  for (int k = 0; k < op->nin; k++)
-    differing(&e->m->mesh, over, op->kind, &e->m->values.at[op->in[k]].type, &e->m->values.at[op->out[k]].type);
+  for (int k = 0; k < op->nin; k++) {
+    Pending one = move_axes(&e->m->mesh, &e->m->values.at[op->in[k]].type, &e->m->values.at[op->out[k]].type);
+    for (int i = 0; i < one.n; i++) add_part(&e->m->mesh, over, one.part[i]);
+  }
   bool seen[MAX_AXES] = {false};
   for (int x = 0; x < e->m->mesh.naxes; x++)
     for (int j = 0; j < over->n; j++) {
@@ -121,30 +98,18 @@ static void collectives(Emit *e, Str *out) {
   OUT("};\n");
 }
 
-/* Bytes that a rank receives in one step, by the formulas of the architecture. */
-static double received(Emit *e, int64_t rank) {
-  double total = 0;
+/* Bytes that the rank that receives most receives in one step. */
+static double received(const Emit *e) {
+  VEC(Move) moves = {0};
   for (int i = 0; i < e->collectives.n; i++) {
     const Op *op = e->collectives.at[i];
     double times = 1;
     for (const Region *r = e->m->values.at[op->in[0]].region; r && r->parent; r = e->m->values.at[r->parent->out[0]].region)
       times *= (double)r->parent->trip;
-    for (int k = 0; k < op->nin; k++) {
-      const Type *from = &e->m->values.at[op->in[k]].type, *to = &e->m->values.at[op->out[k]].type;
-      Box have = type_box(&e->m->mesh, from, rank), want = type_box(&e->m->mesh, to, rank);
-      double held = 1, wanted = 1, g = 1, size = (double)dtype_size(from->dtype);
-      for (int d = 0; d < to->rank; d++) held *= (double)(have.hi[d] - have.lo[d]), wanted *= (double)(want.hi[d] - want.lo[d]);
-      for (int p = 0; p < from->pending.n; p++) g *= (double)from->pending.part[p].size;
-      for (int p = 0; p < to->pending.n; p++) g /= (double)to->pending.part[p].size;
-      if (op->kind == OP_ALL_REDUCE)
-        total += times * 2 * (g - 1) * held / g * size;
-      else if (op->kind == OP_REDUCE_SCATTER)
-        total += times * (g - 1) * wanted * size;
-      else
-        total += times * (double)move_elements(&e->m->mesh, from, to, rank) * size;
-    }
+    for (int k = 0; k < op->nin; k++)
+      vec_push(e->a, moves, ((Move){op->kind, &e->m->values.at[op->in[k]].type, &e->m->values.at[op->out[k]].type, times}));
   }
-  return total;
+  return moves_most(e->a, &e->m->mesh, moves.n, moves.at);
 }
 
 /* ---- the file's end ------------------------------------------------------------------------------------------------ */
@@ -208,11 +173,6 @@ void emit_program(Emit *e, Str *out, const bool has[3]) {
     if (op_class(op->kind) == CLS_LEAF && op->kind != OP_SETTING) nleaf++;
     nsetting += op->kind == OP_SETTING;
   }
-  double most = 0;
-  for (int64_t rank = 0; rank < nranks; rank++) {
-    double bytes = received(e, rank);
-    most = bytes > most ? bytes : most;
-  }
   OUT("\nstatic const dtrt_Program program = {\n.abi = DTRT_ABI,\n.source = ");
   emit_string(e, out, m->files.n ? m->files.at[0] : "");
   OUT(",\n.version = DTC_VERSION,\n.naxes = %d,\n.axis = {", m->mesh.naxes);
@@ -229,7 +189,7 @@ void emit_program(Emit *e, Str *out, const bool has[3]) {
   if (e->collectives.n) OUT(".ncollectives = %d,\n.collective = collectives,\n", e->collectives.n);
   if (e->taps.n) OUT(".ntaps = %d,\n.tap = taps,\n", e->taps.n);
   OUT(".steps = %lld,\n.tokens = %lld,\n.unit = \"%s\",\n.parameters = %lld,\n.plan_bytes = %.0f,\n", (long long)m->train.steps,
-      (long long)tokens, rows ? "rows" : "tokens", (long long)parameters, most);
+      (long long)tokens, rows ? "rows" : "tokens", (long long)parameters, received(e));
   OUT(".trains = %s,\n", m->train.present ? "true" : "false");
   static const char *const names[] = {"forward", "backward", "update"};
   for (int i = 0; i < 3; i++)

@@ -82,14 +82,15 @@ double version_bytes(Reshard *r, ValueId v, const Type *need, int *source) {
   double best = -1;
   if (version_hidden(s) && s->have.n == 1) {
     *source = 1;
-    plan_find(r->planner, &s->home, need, &best);
-    return best;
+    Price price;
+    plan_find(r->planner, &s->home, need, &price);
+    return price.bytes;
   }
   for (int i = version_hidden(s) ? 1 : 0; i < s->have.n; i++) {
-    double bytes = 0;
+    Price price;
     if (need->pending.n > s->have.at[i]->type.pending.n) continue;
-    const Plan *p = plan_find(r->planner, &s->have.at[i]->type, need, &bytes);
-    bytes += waits(p);
+    const Plan *p = plan_find(r->planner, &s->have.at[i]->type, need, &price);
+    double bytes = price.bytes + waits(p);
     if (best < 0 || bytes < best) best = bytes, *source = i;
   }
   return best;
@@ -256,11 +257,11 @@ static double share_of_sum(const Reshard *r, ValueId v, const Type *raw) {
 static double result_cost(Search *s, int result) {
   ValueId v = s->op->out[result];
   Type raw = choice_result(s->r, s->op, result, &s->now, s->sums);
-  double bytes;
+  Price price;
   const Type *home = &s->r->state[v].home;
   if (sharding_equal(&raw, home)) return 0;
-  const Plan *p = plan_find(s->r->planner, &raw, home, &bytes);
-  return (bytes + waits(p)) * share_of_sum(s->r, v, &raw);
+  const Plan *p = plan_find(s->r->planner, &raw, home, &price);
+  return (price.bytes + waits(p)) * share_of_sum(s->r, v, &raw);
 }
 
 static double points(const Search *s) {

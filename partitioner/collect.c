@@ -8,9 +8,7 @@
 /* The least that some rank has to receive: what it lacks, and for a pending sum the other contributions to its part.
    (Several contributions may be summed on the way, so for pending sums this is only an upper bound of the bound.) */
 static double bound_bytes(const Mesh *m, const Type *from, const Type *to) {
-  int64_t most = 0;
-  for (int64_t r = 0, n = mesh_devices(m); r < n; r++) most = max_i64(most, move_elements(m, from, to, r));
-  return (double)(most * dtype_size(from->dtype));
+  return (double)(move_most(m, from, to) * dtype_size(from->dtype));
 }
 
 /* The layout of `step`, the names of `like`. */
@@ -23,8 +21,8 @@ static Type with_layout(const Type *like, const Type *step) {
 
 static const char *cost_text(Module *m, const char *why, OpKind kind, const Type *from, const Type *to, double bound) {
   if (kind == OP_SLICE) return why;
-  Pending axes = plan_axes(&m->mesh, from, to);
-  double moved = plan_step_bytes(&m->mesh, kind, from, to);
+  Pending axes = move_axes(&m->mesh, from, to);
+  double moved = (double)move_bytes(&m->mesh, kind, from, to);
   const char *over = pending_text(&m->mesh, &axes, m->arena);
   if (from->pending.n > to->pending.n) return arena_printf(m->arena, "%s; %.0f bytes over %s", why, moved, over);
   return arena_printf(m->arena, "%s; %.0f bytes over %s, bound %.0f", why, moved, over, bound);
@@ -74,9 +72,9 @@ static void collect_region(Module *m, Planner *p, Region *r) {
 }
 
 void part_collect(Module *m, PassContext *cx) {
-  (void)cx;
   Arena *scratch = arena_new();
-  Planner *p = plan_new(scratch, &m->mesh);
+  Planner *p = plan_new(scratch, &m->mesh, cx->cluster);
+  plan_limit(p, cx->memory_limit);
   for (int i = 0; i < m->programs.n; i++) collect_region(m, p, m->programs.at[i].body);
   m->stage = STAGE_COLLECTED;
   ir_number(m);

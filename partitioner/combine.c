@@ -48,7 +48,7 @@ static bool alike(const Module *m, const Op *a, const Op *b) {
   const Type *fa = &m->values.at[a->in[0]].type, *fb = &m->values.at[b->in[0]].type;
   const Type *ta = &m->values.at[a->out[0]].type, *tb = &m->values.at[b->out[0]].type;
   if (fa->dtype != fb->dtype || fa->pending.kind != fb->pending.kind) return false;
-  Pending pa = plan_axes(&m->mesh, fa, ta), pb = plan_axes(&m->mesh, fb, tb);
+  Pending pa = move_axes(&m->mesh, fa, ta), pb = move_axes(&m->mesh, fb, tb);
   return pending_equal(&pa, &pb);
 }
 

@@ -27,16 +27,20 @@ typedef struct {
 /* Of an op of class SPACE. factors.c */
 Factors *part_factors(const Module *m, const Op *op, Arena *a);
 
-/* plan.c */
-Split split_minus(const Split *s, const Split *without);              /* the parts of s that `without` does not use */
-bool box_inside(const Mesh *m, const Type *inner, const Type *outer); /* on every rank */
+/* boxes.c */
+bool pending_has(const Pending *p, AxisPart x);
 /* What the step from one layout to another is called: slice, all_gather, all_to_all, permute or exchange for complete
    dims, all_reduce or reduce_scatter where pending sums end. */
 OpKind plan_kind(const Mesh *m, const Type *from, const Type *to);
-/* The axis parts over which data moves: ranks that agree in all others form a group. */
-Pending plan_axes(const Mesh *m, const Type *from, const Type *to);
-/* plan.c */
-double plan_step_bytes(const Mesh *m, OpKind kind, const Type *from, const Type *to); /* largest over ranks */
+
+/* price.c */
+bool price_uniform(const Mesh *m, const Cluster *c); /* all axes are alike */
+Price price_add(Price a, Price b);
+int price_compare(Price a, Price b); /* < 0: a is better: time, then bytes, then steps */
+
+/* plan.c: the search. Finds the cheapest way; false if there is none. With `plan`, also its steps, in memory of `a`. */
+bool plan_search(const Mesh *m, const Cluster *c, int64_t memory_limit, const Type *from, const Type *to, Price *price, Arena *a,
+                 Plan *plan);
 
 /* Calls f for every op, a repeat before its body; times: how often a step runs it. */
 typedef void PartVisit(void *cx, Region *r, Op *op, int64_t times);

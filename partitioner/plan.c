@@ -4,56 +4,37 @@
      [t, d]{model: sum} -> [t@model, d]        reduce_scatter
      [b, d]{data, model: sum} -> [b@data, d]   reduce_scatter over data, all_reduce over model
 
-   While sums are pending, a step ends some of them (where they were: all_reduce; dealt out over a dim:
-   reduce_scatter) or narrows a dim to what the target needs (slice: free). A complete layout goes straight to the
-   target: every rank receives exactly what it lacks, which no sequence can undercut. Cost: received bytes of the rank
-   that receives most, summed over steps, then the number of steps that move anything. */
+   Between complete layouts one step is the way where all links are alike: every rank receives exactly what it lacks,
+   which no sequence can undercut. While sums are pending, a step ends some of them (where they were: all_reduce; dealt out
+   over dims: reduce_scatter) or narrows dims (slice: free). Whatever is complete goes straight to the target; where the
+   axes have different links, detours are tried as well: gathers of the minor parts first, parts in another order or on
+   another dim. No layout in between is larger on a device than source and target (or the memory limit), unless there is no
+   other way. A way of one step that meets the least that any can receive is taken without a search. */
 #include "part.h"
 
-/* uthash takes its memory from the arena that is in scope as `arena`, and never gives it back. */
-#define uthash_malloc(size) arena_alloc(arena, (size))
-#define uthash_free(p, size) ((void)(p), (void)(size))
-#include <uthash.h>
-
-enum { MAX_NODES = 3000, MAX_SUMS = 3 };
+enum { MAX_NODES = 3000, MAX_DETOURS = 300, MAX_SUMS = 3 };
 
 typedef struct {
   Type type;
-  double bytes;
-  int steps, before;
-  OpKind kind; /* of the step from `before` to here */
-  bool done;
+  uint64_t hash;
+  Price price;
+  int odd, before; /* steps that are no standard collective */
+  OpKind kind;     /* of the step from `before` to here */
+  bool done, complete;
 } Node;
 
 typedef struct {
-  void *key;
-  Plan plan;
-  double bytes;
-  UT_hash_handle hh;
-} Memo;
-
-struct Planner {
-  Arena *arena;
   const Mesh *mesh;
-  Memo *memo;
-  VEC(Node) node; /* of the search in progress */
-};
+  const Cluster *cluster;
+  const Type *from, *to;
+  bool uniform;
+  int64_t largest; /* elements of a device that a layout in between may have */
+  int target;      /* the node that is the target, or -1 */
+  Arena *arena;
+  VEC(Node) node;
+} Search;
 
-Planner *plan_new(Arena *a, const Mesh *m) {
-  Planner *p = NEW(a, Planner);
-  p->arena = a;
-  p->mesh = m;
-  return p;
-}
-
-double plan_step_bytes(const Mesh *m, OpKind kind, const Type *from, const Type *to) {
-  int64_t most = 0;
-  if (kind == OP_SLICE) return 0;
-  for (int64_t r = 0, n = mesh_devices(m); r < n; r++) most = max_i64(most, price_received(m, kind, from, to, r));
-  return (double)most;
-}
-
-/* ---- the search ------------------------------------------------------------------------------------- */
+/* ---- layouts -------------------------------------------------------------------------------------------------------- */
 
 static bool type_valid(const Type *t) {
   for (int d = 0; d < t->rank; d++)
@@ -69,26 +50,99 @@ static bool type_valid(const Type *t) {
   return true;
 }
 
-static void reach(Planner *p, int from, OpKind kind, const Type *to) {
-  const Node *f = &p->node.at[from];
-  if (sharding_equal(&f->type, to)) return;
-  double bytes = f->bytes + plan_step_bytes(p->mesh, kind, &f->type, to);
-  int steps = f->steps + (kind != OP_SLICE);
-  for (int i = 0; i < p->node.n; i++) {
-    Node *have = &p->node.at[i];
-    if (!sharding_equal(&have->type, to)) continue;
-    if (bytes < have->bytes || (bytes == have->bytes && steps < have->steps))
-      *have = (Node){*to, bytes, steps, from, kind, false};
-    return;
+static uint64_t hash_parts(uint64_t h, int n, const AxisPart *part) {
+  for (int i = 0; i < n; i++) {
+    h = (h ^ (uint64_t)part[i].axis) * UINT64_C(0x9e3779b97f4a7c15);
+    h = (h ^ (uint64_t)(part[i].pre * 131 + part[i].size)) * UINT64_C(0x9e3779b97f4a7c15);
   }
-  if (p->node.n < MAX_NODES) vec_push(p->arena, p->node, ((Node){*to, bytes, steps, from, kind, false}));
+  return h * 31 + (uint64_t)n;
 }
 
-static bool pending_has(const Pending *p, AxisPart x) {
-  for (int i = 0; i < p->n; i++)
-    if (part_equal(p->part[i], x)) return true;
-  return false;
+/* Pending parts count as a set, so they only add up. */
+static uint64_t type_hash(const Type *t) {
+  uint64_t h = 17, sums = 0;
+  for (int i = 0; i < t->pending.n; i++) sums += hash_parts(1, 1, &t->pending.part[i]);
+  for (int d = 0; d < t->rank; d++) h = hash_parts(h, t->dim[d].split.n, t->dim[d].split.part);
+  return h + sums;
 }
+
+static int64_t parts_count(int n, const AxisPart *part) {
+  int64_t k = 1;
+  for (int i = 0; i < n; i++) k *= part[i].size;
+  return k;
+}
+
+/* The least bytes that some rank has to receive from here, on average over the ranks: every wanted element once (another's
+   contribution is always missing), and (contributors - 1) + (wanting ranks - 1) transfers of every element in all. */
+static double least_bytes(const Search *s, const Type *here) {
+  double size = (double)dtype_size(here->dtype);
+  int64_t kept = parts_count(s->to->pending.n, s->to->pending.part);
+  double g = (double)(parts_count(here->pending.n, here->pending.part) / kept),
+         ranks = (double)mesh_devices(s->mesh) / (double)kept;
+  if (g < 2) return (double)move_most(s->mesh, here, s->to) * size;
+  double want = 1, whole = 1;
+  for (int d = 0; d < here->rank; d++) {
+    whole *= (double)here->dim[d].size;
+    want *= (double)here->dim[d].size / (double)split_count(&s->to->dim[d].split);
+  }
+  return (want + whole * (g - 2) / ranks) * size;
+}
+
+/* ---- nodes ---------------------------------------------------------------------------------------------------------- */
+
+static bool better(Price a, int odd_a, Price b, int odd_b) {
+  int c = price_compare(a, b);
+  return c < 0 || (c == 0 && odd_a < odd_b);
+}
+
+/* Can a way through here still be better than what is known? */
+static bool hopeless(const Search *s, const Type *here, Price price) {
+  if (s->target < 0) return false;
+  Price best = s->node.at[s->target].price;
+  if (here->pending.n > s->to->pending.n) {
+    double fastest = 0;
+    for (int a = 0; a < s->mesh->naxes; a++)
+      if (s->cluster->bandwidth[a] > fastest) fastest = s->cluster->bandwidth[a];
+    double bytes = least_bytes(s, here);
+    price = price_add(price, (Price){bytes / fastest, bytes, 1});
+  }
+  return price_compare(price, best) > 0;
+}
+
+static void reach(Search *s, int from, OpKind kind, const Type *to);
+
+static void straight_on(Search *s, int at) {
+  Type here = s->node.at[at].type; /* a copy: reach moves nodes */
+  reach(s, at, plan_kind(s->mesh, &here, s->to), s->to);
+}
+
+static void reach(Search *s, int from, OpKind kind, const Type *to) {
+  const Node *f = &s->node.at[from];
+  if (sharding_equal(&f->type, to)) return;
+  bool final = sharding_equal(to, s->to);
+  if (!final && type_capacity(to) > s->largest) return;
+  Price price = price_add(f->price, price_step(s->mesh, s->cluster, kind, &f->type, to));
+  int odd = f->odd + (kind == OP_EXCHANGE);
+  if (!final && hopeless(s, to, price)) return;
+  uint64_t hash = type_hash(to);
+  Node node = {*to, hash, price, odd, from, kind, false, to->pending.n == s->to->pending.n};
+  int at = 0;
+  while (at < s->node.n && !(s->node.at[at].hash == hash && sharding_equal(&s->node.at[at].type, to))) at++;
+  if (at < s->node.n) {
+    if (!better(price, odd, s->node.at[at].price, s->node.at[at].odd)) return;
+    s->node.at[at] = node;
+  } else if (s->node.n < MAX_NODES) {
+    vec_push(s->arena, s->node, node);
+  } else {
+    return;
+  }
+  if (final)
+    s->target = at;
+  else if (node.complete)
+    straight_on(s, at);
+}
+
+/* ---- moves while sums are pending ------------------------------------------------------------------------------------ */
 
 /* `t` with the sums in `which` (bits over over[]) ended. */
 static Type end_sums(const Type *t, const Pending *over, unsigned which) {
@@ -103,8 +157,12 @@ static Type end_sums(const Type *t, const Pending *over, unsigned which) {
   return out;
 }
 
+static void try_scatter(Search *s, int at, const Type *to) {
+  if (type_valid(to) && type_inside(s->mesh, to, &s->node.at[at].type)) reach(s, at, OP_REDUCE_SCATTER, to);
+}
+
 /* Deals the ended sums out over dim d, as its minor-most parts, in every order. */
-static void scatter_over(Planner *p, int at, const Type *ended, const Pending *over, unsigned which, int d) {
+static void scatter_over(Search *s, int at, const Type *ended, const Pending *over, unsigned which, int d) {
   static const int orders[6][MAX_SUMS] = {{0, 1, 2}, {1, 0, 2}, {0, 2, 1}, {2, 0, 1}, {1, 2, 0}, {2, 1, 0}};
   AxisPart part[MAX_SUMS];
   int n = 0;
@@ -112,38 +170,32 @@ static void scatter_over(Planner *p, int at, const Type *ended, const Pending *o
     if (which >> i & 1) part[n++] = over->part[i];
   for (int o = 0; o < (n == 1 ? 1 : n == 2 ? 2 : 6); o++) {
     Type to = *ended;
-    Split *s = &to.dim[d].split;
-    if (s->n + n > MAX_PARTS) return;
-    for (int i = 0; i < n; i++) s->part[s->n++] = part[orders[o][i]];
-    if (type_valid(&to) && box_inside(p->mesh, &to, &p->node.at[at].type)) reach(p, at, OP_REDUCE_SCATTER, &to);
+    Split *split = &to.dim[d].split;
+    if (split->n + n > MAX_PARTS) return;
+    for (int i = 0; i < n; i++) split->part[split->n++] = part[orders[o][i]];
+    try_scatter(s, at, &to);
   }
 }
 
-static int dim_parts(const Type *t) {
-  int n = 0;
-  for (int d = 0; d < t->rank; d++) n += t->dim[d].split.n;
-  return n;
-}
-
-/* `to` deals out over its dims all the sums that end from `from` to it, and splits no dim otherwise. */
-static bool deals_out(const Type *from, const Type *to) {
-  int ended = 0;
-  for (int i = 0; i < from->pending.n; i++) {
-    if (pending_has(&to->pending, from->pending.part[i])) continue;
-    if (!type_uses(to, from->pending.part[i])) return false;
-    ended++;
-  }
-  return dim_parts(to) == dim_parts(from) + ended;
+/* Deals them out where the target has them. */
+static void scatter_as_wanted(Search *s, int at, const Type *ended, const Pending *over, unsigned which) {
+  Type to = *ended;
+  int dealt = 0, all = 0;
+  for (int i = 0; i < over->n; i++) all += which >> i & 1;
+  for (int d = 0; d < to.rank; d++)
+    for (int k = 0; k < s->to->dim[d].split.n; k++)
+      for (int i = 0; i < over->n; i++)
+        if (which >> i & 1 && part_equal(over->part[i], s->to->dim[d].split.part[k]) && to.dim[d].split.n < MAX_PARTS)
+          to.dim[d].split.part[to.dim[d].split.n++] = over->part[i], dealt++;
+  if (dealt == all) try_scatter(s, at, &to);
 }
 
 /* Some of the sums end together. */
-static void end_some(Planner *p, int at, const Pending *over, unsigned which, const Type *target) {
-  Type ended = end_sums(&p->node.at[at].type, over, which), whole = *target;
-  reach(p, at, OP_ALL_REDUCE, &ended);
-  whole.pending = ended.pending;
-  if (type_valid(&whole) && deals_out(&p->node.at[at].type, &whole) && box_inside(p->mesh, &whole, &p->node.at[at].type))
-    reach(p, at, OP_REDUCE_SCATTER, &whole);
-  for (int d = 0; d < target->rank; d++) scatter_over(p, at, &ended, over, which, d);
+static void end_some(Search *s, int at, const Pending *over, unsigned which) {
+  Type ended = end_sums(&s->node.at[at].type, over, which);
+  reach(s, at, OP_ALL_REDUCE, &ended);
+  scatter_as_wanted(s, at, &ended, over, which);
+  for (int d = 0; d < ended.rank; d++) scatter_over(s, at, &ended, over, which, d);
 }
 
 /* The major parts of the target's split that nothing else of `t` uses. */
@@ -155,115 +207,196 @@ static Split allowed_prefix(const Type *t, int d, const Split *target) {
   return s;
 }
 
-static void slice_all(Planner *p, int at, const Type *target) {
-  Type all = p->node.at[at].type;
-  for (int d = 0; d < target->rank; d++) {
+static Type sliced(const Search *s, const Type *here) {
+  Type all = *here;
+  for (int d = 0; d < all.rank; d++) {
     Type one = all;
-    one.dim[d].split = allowed_prefix(&all, d, &target->dim[d].split);
-    if (type_valid(&one) && box_inside(p->mesh, &one, &p->node.at[at].type)) all = one;
+    one.dim[d].split = allowed_prefix(&all, d, &s->to->dim[d].split);
+    if (type_valid(&one) && type_inside(s->mesh, &one, here)) all = one;
   }
-  reach(p, at, OP_SLICE, &all);
+  return all;
 }
 
-/* What leads to a window is a complete value without one. */
-static Type without_windows(const Type *t) {
-  Type out = *t;
-  for (int d = 0; d < t->rank; d++) out.dim[d].split.window = (Window){0};
-  return out;
+/* Replicas can share the work of a sum: each takes a part of a dim. */
+static void slice_replicas(Search *s, int at) {
+  Type here = s->node.at[at].type;
+  for (int a = 0; a < s->mesh->naxes; a++) {
+    AxisPart p = axis_whole(s->mesh, a);
+    if (p.size < 2 || type_uses(&here, p)) continue;
+    for (int d = 0; d < here.rank; d++) {
+      Type one = here;
+      if (one.dim[d].split.n == MAX_PARTS) continue;
+      one.dim[d].split.part[one.dim[d].split.n++] = p;
+      if (type_inside(s->mesh, &one, &here)) reach(s, at, OP_SLICE, &one);
+    }
+  }
 }
 
-static void expand(Planner *p, int at, const Type *to) {
-  Type here = p->node.at[at].type, plain = without_windows(to); /* copies: reach moves nodes */
-  const Type *target = here.pending.n == to->pending.n ? to : &plain;
+static void expand_pending(Search *s, int at) {
+  Type here = s->node.at[at].type, slice = sliced(s, &here);
   Pending over = {0};
   for (int i = 0; i < here.pending.n; i++)
-    if (!pending_has(&target->pending, here.pending.part[i]) && over.n < MAX_SUMS) over.part[over.n++] = here.pending.part[i];
-  if (over.n == 0) {
-    reach(p, at, plan_kind(p->mesh, &here, target), target);
-    return;
-  }
-  for (unsigned which = 1; which < 1u << over.n; which++) end_some(p, at, &over, which, target);
-  slice_all(p, at, target);
+    if (!pending_has(&s->to->pending, here.pending.part[i]) && over.n < MAX_SUMS) over.part[over.n++] = here.pending.part[i];
+  for (unsigned which = (1u << over.n) - 1; which > 0; which--) end_some(s, at, &over, which);
+  reach(s, at, OP_SLICE, &slice);
+  slice_replicas(s, at);
 }
 
-static int cheapest_open(const Planner *p) {
+/* ---- detours over better links ----------------------------------------------------------------------------------------- */
+
+static void detour(Search *s, int at, const Type *here, const Type *to) {
+  if (s->node.n < MAX_DETOURS && type_valid(to)) reach(s, at, plan_kind(s->mesh, here, to), to);
+}
+
+static void expand_complete(Search *s, int at) {
+  Type here = s->node.at[at].type, slice = sliced(s, &here);
+  reach(s, at, OP_SLICE, &slice);
+  for (int d = 0; d < here.rank; d++) {
+    Type to = here;
+    for (Split *k = &to.dim[d].split; k->n > 0;) { /* the minor parts leave */
+      AxisPart p = k->part[--k->n];
+      detour(s, at, &here, &to);
+      for (int e = 0; e < here.rank; e++) { /* and the last of them enters another dim */
+        Type moved = to;
+        Split *other = &moved.dim[e].split;
+        if (e == d || other->n == MAX_PARTS) continue;
+        other->part[other->n++] = p;
+        detour(s, at, &here, &moved);
+      }
+    }
+    for (int i = 0; i + 1 < here.dim[d].split.n; i++) { /* two parts change places */
+      Type turned = here;
+      turned.dim[d].split.part[i] = here.dim[d].split.part[i + 1];
+      turned.dim[d].split.part[i + 1] = here.dim[d].split.part[i];
+      detour(s, at, &here, &turned);
+    }
+  }
+}
+
+/* ---- the search --------------------------------------------------------------------------------------------------------- */
+
+static int cheapest_open(const Search *s) {
   int best = -1;
-  for (int i = 0; i < p->node.n; i++) {
-    const Node *n = &p->node.at[i];
-    if (n->done || !(best < 0 || n->bytes < p->node.at[best].bytes ||
-                     (n->bytes == p->node.at[best].bytes && n->steps < p->node.at[best].steps)))
-      continue;
-    best = i;
+  for (int i = 0; i < s->node.n; i++) {
+    const Node *n = &s->node.at[i];
+    if (n->done || (n->complete && s->uniform && i != s->target)) continue;
+    if (best < 0 || better(n->price, n->odd, s->node.at[best].price, s->node.at[best].odd)) best = i;
   }
   return best;
 }
 
-static void search(Planner *p, const Type *from, const Type *to, Memo *out) {
-  p->node.n = 0;
-  vec_push(p->arena, p->node, ((Node){.type = *from, .before = -1}));
-  int at;
-  while ((at = cheapest_open(p)) >= 0 && !sharding_equal(&p->node.at[at].type, to)) {
-    p->node.at[at].done = true;
-    expand(p, at, to);
+static bool run(Search *s) {
+  s->node.n = 0, s->target = -1;
+  vec_push(
+      s->arena, s->node,
+      ((Node){.type = *s->from, .hash = type_hash(s->from), .before = -1, .complete = s->from->pending.n == s->to->pending.n}));
+  if (sharding_equal(s->from, s->to)) s->target = 0;
+  if (s->node.at[0].complete) straight_on(s, 0);
+  for (int at; (at = cheapest_open(s)) >= 0 && at != s->target;) {
+    s->node.at[at].done = true;
+    if (!s->node.at[at].complete)
+      expand_pending(s, at);
+    else
+      expand_complete(s, at);
   }
-  if (at < 0) internal_error("no way from one layout to another");
-  out->bytes = p->node.at[at].bytes;
-  int n = 0, path[MAX_NODES];
-  for (int i = at; i > 0; i = p->node.at[i].before) path[n++] = i;
-  while (n > 0) {
-    const Node *s = &p->node.at[path[--n]];
-    vec_push(p->arena, out->plan, ((PlanStep){s->kind, s->type}));
-  }
+  return s->target >= 0;
 }
 
-/* ---- the memo: layouts as bytes ---------------------------------------------------------------------- */
+/* ---- ways that need no search -------------------------------------------------------------------------------------------- */
 
-enum { KEY_WORDS = 2 * (3 + MAX_RANK * (4 + 5 + 2 * MAX_PARTS) + MAX_PARTS * 2) };
+static bool reducible(const Type *from, const Type *to) {
+  for (int i = 0; i < to->pending.n; i++)
+    if (!pending_has(&from->pending, to->pending.part[i])) return false;
+  return true;
+}
+
+/* At most one step that moves, over links that are alike, and no way can receive less. */
+static bool direct(const Search *s, Price *price) {
+  *price = (Price){0};
+  if (sharding_equal(s->from, s->to)) return true;
+  if (s->from->pending.n == s->to->pending.n) {
+    OpKind kind = type_inside(s->mesh, s->to, s->from) ? OP_SLICE : OP_EXCHANGE;
+    *price = price_step(s->mesh, s->cluster, kind, s->from, s->to);
+    return s->uniform || kind == OP_SLICE;
+  }
+  Type slice = sliced(s, s->from), done = slice;
+  done.pending = s->to->pending;
+  if (!s->uniform || !sharding_equal(&done, s->to)) return false;
+  *price = price_step(s->mesh, s->cluster, OP_ALL_REDUCE, &slice, &done);
+  return price->bytes <= least_bytes(s, s->from) * (1 + 1e-9) + 8;
+}
+
+/* ---- a standard collective in place of an exchange ------------------------------------------------------------------------ */
+
 typedef struct {
-  int n;
-  int64_t at[KEY_WORDS];
-} Key;
+  int n, dim[MAX_PARTS];
+  AxisPart part[MAX_PARTS];
+} Fresh;
 
-static void key_parts(Key *k, int n, const AxisPart *part) {
-  for (int i = 0; i < n; i++) {
-    k->at[k->n++] = part[i].axis;
-    k->at[k->n++] = part[i].pre * ((int64_t)1 << 32) + part[i].size;
-  }
+/* What the target splits and the source does not. */
+static Fresh fresh_parts(const Type *from, const Type *to) {
+  Fresh f = {0};
+  for (int d = 0; d < to->rank; d++)
+    for (int i = 0; i < to->dim[d].split.n && f.n < 6; i++)
+      if (!type_uses(from, to->dim[d].split.part[i])) f.dim[f.n] = d, f.part[f.n++] = to->dim[d].split.part[i];
+  return f;
 }
 
-static void key_type(Key *k, const Type *t) {
-  k->at[k->n++] = t->dtype;
-  k->at[k->n++] = t->rank;
-  k->at[k->n++] = t->pending.n * 8 + (t->pending.n ? t->pending.kind : 0);
-  key_parts(k, t->pending.n, t->pending.part);
-  for (int d = 0; d < t->rank; d++) {
-    const Split *s = &t->dim[d].split;
-    k->at[k->n++] = t->dim[d].size;
-    k->at[k->n++] = s->n;
-    k->at[k->n++] = s->n ? max_i64(s->granule, 1) : 1;
-    key_parts(k, s->n, s->part);
-    k->at[k->n++] = s->window.of;
-    if (!split_windowed(s)) continue;
-    const int64_t w[] = {s->window.mul, s->window.lo, s->window.hi, s->window.div};
-    for (int i = 0; i < 4; i++) k->at[k->n++] = w[i];
+/* Replicas that each take their part of the source first, for free, may make a standard collective of an exchange. */
+static bool standard_after_slice(const Mesh *m, const Type *from, const Type *to, Type *slice, OpKind *kind) {
+  Fresh f = fresh_parts(from, to);
+  int64_t bytes = move_most(m, from, to);
+  for (unsigned which = (1u << f.n) - 1; which > 0; which--) {
+    *slice = *from;
+    bool fits = true;
+    for (int i = 0; i < f.n && fits; i++) {
+      Split *s = &slice->dim[f.dim[i]].split;
+      if (!(which >> i & 1)) continue;
+      fits = s->n < MAX_PARTS;
+      if (fits) s->part[s->n++] = f.part[i];
+    }
+    if (!fits || !type_inside(m, slice, from)) continue;
+    *kind = plan_kind(m, slice, to);
+    if (*kind != OP_EXCHANGE && move_most(m, slice, to) <= bytes) return true;
   }
+  return false;
 }
 
-const Plan *plan_find(Planner *p, const Type *from, const Type *to, double *bytes) {
-  Key k = {0};
-  key_type(&k, from);
-  key_type(&k, to);
-  size_t size = sizeof(int64_t) * (size_t)k.n;
-  Arena *arena = p->arena;
-  Memo *m;
-  HASH_FIND(hh, p->memo, k.at, size, m);
-  if (!m) {
-    m = NEW(arena, Memo);
-    m->key = arena_alloc(arena, size);
-    memcpy(m->key, k.at, size);
-    search(p, from, to, m);
-    HASH_ADD_KEYPTR(hh, p->memo, m->key, size, m);
+/* ---- the whole ------------------------------------------------------------------------------------------------------------- */
+
+static void add_step(const Search *s, Arena *a, Plan *plan, OpKind kind, const Type *from, const Type *to) {
+  Type slice;
+  if (kind == OP_EXCHANGE && standard_after_slice(s->mesh, from, to, &slice, &kind))
+    vec_push(a, *plan, ((PlanStep){OP_SLICE, slice}));
+  vec_push(a, *plan, ((PlanStep){kind, *to}));
+}
+
+static void path_to(const Search *s, int at, Arena *a, Plan *plan) {
+  const Node *n = &s->node.at[at];
+  if (n->before < 0) return;
+  path_to(s, n->before, a, plan);
+  add_step(s, a, plan, n->kind, &s->node.at[n->before].type, &n->type);
+}
+
+bool plan_search(const Mesh *m, const Cluster *c, int64_t memory_limit, const Type *from, const Type *to, Price *price, Arena *a,
+                 Plan *plan) {
+  Search s = {.mesh = m, .cluster = c, .from = from, .to = to, .uniform = price_uniform(m, c)};
+  if (!reducible(from, to)) return false;
+  bool simple = direct(&s, price);
+  if (simple && !plan) return true;
+  if (simple && from->pending.n == to->pending.n) {
+    if (!sharding_equal(from, to)) add_step(&s, a, plan, plan_kind(m, from, to), from, to);
+    return true;
   }
-  if (bytes) *bytes = m->bytes;
-  return &m->plan;
+  s.arena = arena_new();
+  s.largest = memory_limit ? memory_limit / dtype_size(from->dtype) : max_i64(type_capacity(from), type_capacity(to));
+  bool found = run(&s);
+  if (!found) {
+    s.largest = INT64_MAX;
+    found = run(&s);
+  }
+  if (found) *price = s.node.at[s.target].price;
+  if (found && plan) path_to(&s, s.target, a, plan);
+  arena_free(s.arena);
+  return found;
 }

@@ -1,34 +1,50 @@
-/* price.c: what a collective moves. Bytes that a rank receives: all_reduce 2 (g-1)/g of what it holds,
-   reduce_scatter g-1 contributions to what it keeps, everything else the elements that it lacks; so uneven dims are
-   counted as they are. Over 4 ranks: all_reduce of 100 f32: 600 bytes; all_gather of [100] in four parts: 300. */
+/* price.c: what a step of a plan costs: bytes received by the rank that receives most (ir/traffic.c has the formulas), and
+   the time that this takes under a cluster: the latency and the bytes by the bandwidth of the slowest axis that is
+   crossed. Over 4 ranks: all_reduce of 100 f32: 600 bytes; all_gather of [100] in four parts: 300. */
 #include "part.h"
 
-static int64_t box_count(const Mesh *m, const Type *t, int64_t rank) {
-  Box b = type_box(m, t, rank);
-  int64_t n = 1;
-  for (int d = 0; d < t->rank; d++) n *= b.hi[d] - b.lo[d];
-  return n;
+bool price_uniform(const Mesh *m, const Cluster *c) {
+  for (int a = 1; a < m->naxes; a++)
+    if (c->latency[a] != c->latency[0] || c->bandwidth[a] != c->bandwidth[0]) return false;
+  return true;
 }
 
-/* How many contributions a pending sum has. */
-static int64_t contributors(const Type *from, const Type *to) {
-  int64_t g = 1;
-  for (int i = 0; i < from->pending.n; i++) g *= from->pending.part[i].size;
-  for (int i = 0; i < to->pending.n; i++) g /= to->pending.part[i].size;
-  return g;
+Price price_step(const Mesh *m, const Cluster *c, OpKind kind, const Type *from, const Type *to) {
+  Price p = {.bytes = (double)move_bytes(m, kind, from, to), .steps = kind != OP_SLICE};
+  if (kind == OP_SLICE || m->naxes == 0) return p;
+  double latency = c->latency[0], bandwidth = c->bandwidth[0];
+  if (!price_uniform(m, c)) {
+    Pending over = move_axes(m, from, to);
+    if (over.n == 0) return p;
+    latency = 0, bandwidth = 1e300;
+    for (int i = 0; i < over.n; i++) {
+      double l = c->latency[over.part[i].axis], b = c->bandwidth[over.part[i].axis];
+      latency = l > latency ? l : latency;
+      bandwidth = b < bandwidth ? b : bandwidth;
+    }
+  }
+  p.seconds = latency + p.bytes / bandwidth;
+  return p;
 }
 
-int64_t price_received(const Mesh *m, OpKind kind, const Type *from, const Type *to, int64_t rank) {
-  int64_t size = dtype_size(from->dtype), g = contributors(from, to);
-  if (kind == OP_SLICE) return 0;
-  if (kind == OP_ALL_REDUCE) return 2 * (g - 1) * box_count(m, from, rank) * size / g;
-  if (kind == OP_REDUCE_SCATTER) return (g - 1) * box_count(m, to, rank) * size;
-  return move_elements(m, from, to, rank) * size;
+Price price_add(Price a, Price b) { return (Price){a.seconds + b.seconds, a.bytes + b.bytes, a.steps + b.steps}; }
+
+/* Sums of the same numbers in another order count as equal. */
+static int compare(double a, double b) {
+  double slack = 1e-9 * (a > b ? a : b);
+  return a < b - slack ? -1 : a > b + slack;
+}
+
+int price_compare(Price a, Price b) {
+  int by_time = compare(a.seconds, b.seconds), by_bytes = compare(a.bytes, b.bytes);
+  if (by_time) return by_time;
+  if (by_bytes) return by_bytes;
+  return a.steps < b.steps ? -1 : a.steps > b.steps;
 }
 
 void price_axes(const Mesh *m, const Op *op, const Module *mod, Pending *axes, int64_t *group) {
   const Type *from = &mod->values.at[op->in[0]].type, *to = &mod->values.at[op->out[0]].type;
-  *axes = plan_axes(m, from, to);
+  *axes = move_axes(m, from, to);
   *group = 1;
   for (int i = 0; i < axes->n; i++) *group *= axes->part[i].size;
 }

@@ -20,25 +20,18 @@ typedef struct {
   const Module *m;
   Arena *a;
   VEC(Row) rows;
-  int64_t *sum; /* per rank */
+  VEC(Move) moves;
 } Report;
 
 static const Type *type_of(const Report *r, ValueId v) { return &r->m->values.at[v].type; }
-
-static int64_t op_received(const Report *r, const Op *op, int64_t rank) {
-  int64_t n = 0;
-  for (int i = 0; i < op->nin; i++)
-    n += price_received(&r->m->mesh, op->kind, type_of(r, op->in[i]), type_of(r, op->out[i]), rank);
-  return n;
-}
 
 /* The least that any way from the operands' layouts to the results' can receive. */
 static int64_t op_bound(const Report *r, Planner *p, const Op *op) {
   double sum = 0;
   for (int i = 0; i < op->nin; i++) {
-    double bytes;
-    plan_find(p, type_of(r, op->in[i]), type_of(r, op->out[i]), &bytes);
-    sum += bytes;
+    Price price;
+    plan_find(p, type_of(r, op->in[i]), type_of(r, op->out[i]), &price);
+    sum += price.bytes;
   }
   return (int64_t)sum;
 }
@@ -56,19 +49,15 @@ static void add_row(void *cx, Region *region, Op *op, int64_t times) {
   Row row = {.op = op, .times = times, .line = line_text(r, op->loc)};
   price_axes(&r->m->mesh, op, r->m, &row.over, &row.group);
   row.axes = pending_text(&r->m->mesh, &row.over, r->a);
-  for (int64_t k = 0, n = mesh_devices(&r->m->mesh); k < n; k++) {
-    int64_t bytes = op_received(r, op, k);
-    row.bytes = max_i64(row.bytes, bytes);
-    r->sum[k] += times * bytes;
-  }
+  int first = r->moves.n;
+  for (int i = 0; i < op->nin; i++)
+    vec_push(r->a, r->moves, ((Move){op->kind, type_of(r, op->in[i]), type_of(r, op->out[i]), 1}));
+  row.bytes = (int64_t)moves_most(r->a, &r->m->mesh, op->nin, r->moves.at + first);
+  for (int i = first; i < r->moves.n; i++) r->moves.at[i].times = (double)times;
   vec_push(r->a, r->rows, row);
 }
 
-static int64_t total(const Report *r) {
-  int64_t most = 0;
-  for (int64_t k = 0, n = mesh_devices(&r->m->mesh); k < n; k++) most = max_i64(most, r->sum[k]);
-  return most;
-}
+static int64_t total(const Report *r) { return (int64_t)moves_most(r->a, &r->m->mesh, r->moves.n, r->moves.at); }
 
 /* ---- json ------------------------------------------------------------------------------------------------------ */
 
@@ -154,13 +143,12 @@ static const char *report_text(const Report *r) {
   }
   put_cells(r, &s, width, HEAD, "why");
   for (int i = 0; i < r->rows.n; i++) put_cells(r, &s, width, cell[i], short_why(r, r->rows.at[i].op));
-  put_totals(r, &s, plan_new(r->a, &r->m->mesh));
+  put_totals(r, &s, plan_new(r->a, &r->m->mesh, NULL));
   return s.at;
 }
 
 const char *part_report(const Module *m, Arena *a, bool json) {
   Report r = {.m = m, .a = a};
-  r.sum = NEW_ARRAY(a, int64_t, mesh_devices(&m->mesh));
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, add_row, &r);
   return json ? report_json(&r) : report_text(&r);
 }

@@ -380,10 +380,9 @@ static void note_value(Reshard *r, ValueId v) {
 }
 
 void part_reshard(Module *m, PassContext *cx) {
-  (void)cx;
   Arena *scratch = arena_new();
   int n = part_number(m), nvalues = m->values.n;
-  Reshard r = {.m = m, .scratch = scratch, .planner = plan_new(scratch, &m->mesh)};
+  Reshard r = {.m = m, .scratch = scratch, .planner = plan_new(scratch, &m->mesh, cx->cluster)};
   r.state = NEW_ARRAY(scratch, ValueState, nvalues + 1);
   r.factors = NEW_ARRAY(scratch, Factors *, n + 1);
   r.operands = NEW_ARRAY(scratch, Operands, n + 1);

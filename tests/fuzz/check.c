@@ -84,7 +84,7 @@ static int64_t priced(const Module *m, const Region *g, int64_t times, int64_t r
     const Op *op = g->ops.at[i];
     if (op->body_region) bytes += priced(m, op->body_region, times * op->trip, rank);
     for (int k = 0; op_is_collective(op->kind) && k < op->nin; k++)
-      bytes += times * price_received(&m->mesh, op->kind, &m->values.at[op->in[k]].type, &m->values.at[op->out[k]].type, rank);
+      bytes += times * move_received(&m->mesh, op->kind, &m->values.at[op->in[k]].type, &m->values.at[op->out[k]].type, rank);
   }
   return bytes;
 }

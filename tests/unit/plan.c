@@ -150,8 +150,10 @@ UNIT(plans_that_end_sums_on_uneven_dims_give_the_whole) {
 
 // One step between two layouts, in words.
 static const char *steps(Arena *a, const Module *m, const Type *from, const Type *to, double *bytes) {
-  Planner *p = plan_new(a, &m->mesh);
-  const Plan *plan = plan_find(p, from, to, bytes);
+  Planner *p = plan_new(a, &m->mesh, NULL);
+  Price price;
+  const Plan *plan = plan_find(p, from, to, &price);
+  *bytes = price.bytes;
   Str s = {0};
   str_put(a, &s, "");
   for (int i = 0; i < plan->n; i++) str_printf(a, &s, "%s%s", i ? " " : "", op_text(plan->at[i].kind));
@@ -198,4 +200,52 @@ UNIT(sums_end_after_the_slice) {
   CHECK_STR(steps(a, m, &from, &to, &bytes), "slice all_reduce");
   CHECK_EQ(bytes, 2 * 3 * 32 / 4 * 4);
   arena_free(a);
+}
+
+// The largest over ranks of what they lack, and the groups, are told without a look at every rank; here every rank is looked at.
+static bool found_in_group(const Mesh *m, const Type *from, const Type *to, const Pending *over, int64_t rank) {
+  Box want = type_box(m, to, rank);
+  int64_t need = 1, found = 0;
+  for (int d = 0; d < to->rank; d++) need *= want.hi[d] - want.lo[d];
+  for (int64_t q = 0; q < mesh_devices(m); q++) {
+    Box have = type_box(m, from, q);
+    bool counts = true; // in the group, and the first of its replicas
+    for (int64_t axis = 0; axis < m->naxes; axis++) {
+      AxisPart p = axis_whole(m, (int)axis);
+      bool crossed = false;
+      for (int i = 0; i < over->n; i++) crossed |= over->part[i].axis == axis;
+      counts &= crossed || part_coord(m, p, q) == part_coord(m, p, rank);
+    }
+    for (int64_t b = 0; b < q && counts; b++) {
+      Box other = type_box(m, from, b);
+      bool in = !memcmp(&other, &have, sizeof have);
+      for (int axis = 0; axis < m->naxes; axis++) {
+        bool crossed = false;
+        for (int i = 0; i < over->n; i++) crossed |= over->part[i].axis == axis;
+        in &= crossed || part_coord(m, axis_whole(m, axis), b) == part_coord(m, axis_whole(m, axis), rank);
+      }
+      counts &= !in;
+    }
+    int64_t common = counts;
+    for (int d = 0; d < to->rank; d++) common *= max_i64(0, min_i64(have.hi[d], want.hi[d]) - max_i64(have.lo[d], want.lo[d]));
+    found += common;
+  }
+  return found >= need;
+}
+
+UNIT(what_moves_is_told_without_a_look_at_every_rank) {
+  static const int64_t meshes[3][4] = {{2, 2, 2, 1}, {2, 3, 2, 1}, {4, 2, 2, 2}}, sizes[3] = {5, 4, 12};
+  for (unsigned seed = 0; seed < 600; seed++) {
+    Arena *a = arena_new();
+    unsigned s = seed;
+    Module *m = with_mesh(a, 4, meshes[seed % 3]);
+    Type shape = whole(3, sizes), from = random_layout(m, &shape, &s, false), to = random_layout(m, &shape, &s, false);
+    Pending over = move_axes(&m->mesh, &from, &to);
+    if (move_most(&m->mesh, &from, &to) * 4 != lacking(&m->mesh, &from, &to))
+      unit_fail(__FILE__, __LINE__, "seed %u: %lld elements, not %lld", seed, (long long)move_most(&m->mesh, &from, &to),
+                (long long)lacking(&m->mesh, &from, &to) / 4);
+    for (int64_t rank = 0; rank < mesh_devices(&m->mesh); rank++)
+      if (!found_in_group(&m->mesh, &from, &to, &over, rank)) unit_fail(__FILE__, __LINE__, "seed %u: rank %d", seed, (int)rank);
+    arena_free(a);
+  }
 }

@@ -125,6 +125,18 @@ bool dtype_is_int(DType d); /* I32 I64 BOOL */
 /* Elements that `rank` must receive from others when a complete value goes from layout `from` to `to`. */
 int64_t move_elements(const Mesh *m, const Type *from, const Type *to, int64_t rank);
 
+/* ---- what a change of layout moves, without a look at every rank: traffic.c --------------------------------- */
+
+/* The largest move_elements of any rank. Exact but where uneven dims share axes of more than 4096 coordinates: then it
+   may be more. */
+int64_t move_most(const Mesh *m, const Type *from, const Type *to);
+bool type_inside(const Mesh *m, const Type *inner, const Type *outer); /* on every rank */
+/* From how many other chunks of a dim split as `from` a rank lacks something, at most. */
+int64_t move_neighbours(const Mesh *m, const Split *from, const Split *to, int64_t n);
+/* The axis parts over which data moves, outermost first: ranks that agree in all others form a group, and each finds
+   in its group what it lacks. */
+Pending move_axes(const Mesh *m, const Type *from, const Type *to);
+
 /* ---- index spaces and bodies: expr.c ----------------------------------------------------------------- */
 
 typedef int ValueId; /* index into Module.values; -1: none */
@@ -266,6 +278,18 @@ struct Region {
   VEC(ValueId) args, yields;
   Op *parent; /* the repeat, or NULL for a program */
 };
+
+/* Bytes that ranks receive when a collective of `kind` takes a value from layout `from` to `to`, g contributions to a
+   pending sum: all_reduce 2 (g-1)/g of what the rank holds, reduce_scatter g-1 contributions to what it keeps, everything
+   else the elements that it lacks. traffic.c */
+int64_t move_received(const Mesh *m, OpKind kind, const Type *from, const Type *to, int64_t rank);
+int64_t move_bytes(const Mesh *m, OpKind kind, const Type *from, const Type *to); /* the largest of any rank */
+typedef struct {
+  OpKind kind;
+  const Type *from, *to;
+  double times;
+} Move;
+double moves_most(Arena *a, const Mesh *m, int n, const Move *move); /* the largest sum of any rank */
 
 typedef struct {
   const char *name; /* unique in the module, without the % */

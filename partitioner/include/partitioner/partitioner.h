@@ -29,15 +29,27 @@ typedef struct {
 } PlanStep;
 typedef VEC(PlanStep) Plan;
 
-/* The cheapest way from layout `from` to layout `to` (same dtype and sizes): fewest received bytes, then
-   fewest steps. Memoised per module. plan.c */
-typedef struct Planner Planner;
-Planner *plan_new(Arena *a, const Mesh *m);
-const Plan *plan_find(Planner *p, const Type *from, const Type *to, double *bytes);
+/* What a plan costs: seconds under the cluster; bytes received by the rank that receives most, summed over steps; steps
+   that move something. No way: seconds is infinite. */
+typedef struct {
+  double seconds, bytes;
+  int steps;
+} Price;
+Price price_step(const Mesh *m, const Cluster *c, OpKind kind, const Type *from, const Type *to); /* price.c */
 
-/* Bytes that `rank` receives when a collective of `kind` takes a value from layout `from` to `to`, by the
-   formulas of the architecture: all-reduce 2 (g-1)/g, the others what comes from other ranks. price.c */
-int64_t price_received(const Mesh *m, OpKind kind, const Type *from, const Type *to, int64_t rank);
+/* The cheapest way from layout `from` to layout `to` (same dtype and sizes): least time, then fewest bytes, then fewest
+   steps, then standard collectives. Memoised: a price that is known costs one look into a hash table. planner.c */
+typedef struct Planner Planner;
+Planner *plan_new(Arena *a, const Mesh *m, const Cluster *c); /* c = NULL: the default cluster */
+void plan_limit(Planner *p, int64_t bytes);                   /* no step in between may be larger on a device; 0: none */
+const Plan *plan_find(Planner *p, const Type *from, const Type *to, Price *price); /* there has to be a way */
+int plan_layout(Planner *p, const Type *t); /* a number for dtype, sizes, splits and pending; equal for equal ones */
+const Type *plan_layout_type(const Planner *p, int layout);
+const Price *plan_price(Planner *p, int from, int to); /* stays valid */
+
+/* What plan_new takes for no cluster: processes of one host. cluster.c */
+const Cluster *cluster_default(Arena *a, const Mesh *m);
+
 /* The mesh axes that a collective runs over and its group size. */
 void price_axes(const Mesh *m, const Op *op, const Module *mod, Pending *axes, int64_t *group);
 

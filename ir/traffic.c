@@ -1,0 +1,449 @@
+/* traffic.c: what a change of layout moves, without looking at every rank. Two layouts' axis parts are cut into atoms
+   (digits of a rank's number such that every part is a product of whole atoms), and each dim is looked at by itself over
+   the atoms that it uses:
+
+     [8@(a, b)] -> [8@a]    both even, a common prefix: every rank wants 4 and holds 2 of them
+     [8@a] -> [8@b]         both even, no prefix: some rank wants 4 and holds none of them
+     [10@a:3] -> [10]       uneven: the ranks of a = 0 .. 3 want 10 and hold 3, 3, 3, 1
+
+   So what costs time is the number of coordinates of uneven dims, not the number of devices. What depends on several
+   dims that share atoms is found by walking these atoms, as long as there are at most MAX_WALK of their values; beyond
+   that the dims count as independent, which is never less than the truth. */
+#include "ir/ir.h"
+
+enum { MAX_ATOMS = 64, MAX_OPTIONS = 24, MAX_WALK = 1 << 12, MAX_SUM_WALK = 1 << 20 };
+
+/* ---- atoms ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  AxisPart part;
+  int64_t step; /* what its digit counts in a rank's number */
+} Atom;
+
+typedef struct {
+  const Mesh *mesh;
+  int n;
+  Atom at[MAX_ATOMS];    /* outermost first; of an axis the major digits first; none of size 1 */
+  bool coarse[MAX_AXES]; /* its parts have no common digits (halves and thirds): the axis is one atom */
+} Atoms;
+
+enum { MAX_BOUNDS = 66 };
+typedef struct {
+  int n;
+  int64_t at[MAX_BOUNDS];
+  bool full;
+} Cuts;
+
+static void add_cut(Cuts *c, int64_t x) {
+  int i = 0;
+  while (i < c->n && c->at[i] < x) i++;
+  if (i < c->n && c->at[i] == x) return;
+  c->full |= c->n == MAX_BOUNDS;
+  if (c->full) return;
+  memmove(c->at + i + 1, c->at + i, sizeof *c->at * (size_t)(c->n - i));
+  c->at[i] = x;
+  c->n++;
+}
+
+static void add_cuts(Cuts *cuts, int n, const AxisPart *part) {
+  for (int i = 0; i < n; i++) {
+    add_cut(&cuts[part[i].axis], part[i].pre);
+    add_cut(&cuts[part[i].axis], part[i].pre * part[i].size);
+  }
+}
+
+static void add_axis(Atoms *x, int axis, int64_t stride, const Cuts *c) {
+  int64_t size = x->mesh->axis[axis].size;
+  x->coarse[axis] = c->full;
+  for (int i = 0; i + 1 < c->n; i++) x->coarse[axis] |= c->at[i + 1] % c->at[i] != 0;
+  if (x->coarse[axis]) {
+    x->at[x->n++] = (Atom){axis_whole(x->mesh, axis), stride};
+    return;
+  }
+  for (int i = 0; i + 1 < c->n; i++) {
+    assert(x->n < MAX_ATOMS && "atoms have two values or more, and a mesh at most 2^62 devices");
+    x->at[x->n++] = (Atom){{axis, c->at[i], c->at[i + 1] / c->at[i]}, stride * (size / c->at[i + 1])};
+  }
+}
+
+static void atoms_of(Atoms *x, const Mesh *m, int n, const Type *const *types) {
+  Cuts cuts[MAX_AXES];
+  x->mesh = m, x->n = 0;
+  for (int a = 0; a < m->naxes; a++) {
+    cuts[a].n = 0, cuts[a].full = false;
+    add_cut(&cuts[a], 1);
+    add_cut(&cuts[a], m->axis[a].size);
+  }
+  for (int i = 0; i < n; i++) {
+    for (int d = 0; d < types[i]->rank; d++) add_cuts(cuts, types[i]->dim[d].split.n, types[i]->dim[d].split.part);
+    add_cuts(cuts, types[i]->pending.n, types[i]->pending.part);
+  }
+  int64_t stride = mesh_devices(m);
+  for (int a = 0; a < m->naxes; a++) {
+    stride /= m->axis[a].size;
+    add_axis(x, a, stride, &cuts[a]);
+  }
+}
+
+static bool atom_in(const Atoms *x, int atom, AxisPart p) {
+  AxisPart a = x->at[atom].part;
+  return a.axis == p.axis && (x->coarse[p.axis] || (a.pre >= p.pre && a.pre * a.size <= p.pre * p.size));
+}
+
+/* Masks: bit i is atom i. */
+static uint64_t parts_mask(const Atoms *x, int n, const AxisPart *part) {
+  uint64_t mask = 0;
+  for (int k = 0; k < n; k++)
+    for (int i = 0; i < x->n; i++)
+      if (atom_in(x, i, part[k])) mask |= UINT64_C(1) << i;
+  return mask;
+}
+
+static uint64_t split_mask(const Atoms *x, const Split *s) { return parts_mask(x, s->n, s->part); }
+
+static int64_t mask_count(const Atoms *x, uint64_t mask) {
+  int64_t n = 1;
+  for (int i = 0; i < x->n; i++)
+    if (mask >> i & 1) n *= x->at[i].part.size;
+  return n;
+}
+
+/* The split's atoms, major to minor; -1 where a part is of a coarse axis. */
+static int split_atoms(const Atoms *x, const Split *s, int *out) {
+  int n = 0;
+  for (int k = 0; k < s->n; k++) {
+    if (x->coarse[s->part[k].axis]) return -1;
+    for (int i = 0; i < x->n; i++)
+      if (atom_in(x, i, s->part[k])) out[n++] = i;
+  }
+  return n;
+}
+
+/* Walks the ranks that differ from the first one in the atoms of a mask. */
+typedef struct {
+  int n;
+  int64_t size[MAX_ATOMS], step[MAX_ATOMS], digit[MAX_ATOMS], rank;
+} Walk;
+
+static void walk_start(Walk *w, const Atoms *x, uint64_t mask, int64_t rank) {
+  w->n = 0, w->rank = rank;
+  for (int i = 0; i < x->n; i++) {
+    if (!(mask >> i & 1)) continue;
+    w->size[w->n] = x->at[i].part.size, w->step[w->n] = x->at[i].step, w->digit[w->n] = 0;
+    w->rank -= part_coord(x->mesh, x->at[i].part, rank) * x->at[i].step;
+    w->n++;
+  }
+}
+
+static bool walk_next(Walk *w) {
+  for (int i = w->n - 1; i >= 0; i--) {
+    w->rank += w->step[i];
+    if (++w->digit[i] < w->size[i]) return true;
+    w->rank -= w->step[i] * w->size[i];
+    w->digit[i] = 0;
+  }
+  return false;
+}
+
+/* ---- one dim ------------------------------------------------------------------------------------------------------ */
+
+static bool plain_even(const Split *s, int64_t n) { return s->window.of == 0 && split_even(s, n); }
+
+/* How many major atoms two splits have in common, and their atoms; false where they have none to compare. */
+static bool common_prefix(const Atoms *x, const Split *a, const Split *b, int *na, int *nb, int *same, int *aa, int *bb) {
+  *na = split_atoms(x, a, aa), *nb = split_atoms(x, b, bb), *same = 0;
+  if (*na < 0 || *nb < 0) return false;
+  while (*same < *na && *same < *nb && aa[*same] == bb[*same]) ++*same;
+  return true;
+}
+
+/* What ranks want of a dim, and how much of that they hold: the pairs that matter, those with more wanted or less held
+   than every other. */
+typedef struct {
+  uint64_t atoms; /* on which it depends; 0: it is the same on every rank */
+  int n;
+  struct {
+    int64_t want, held;
+  } option[MAX_OPTIONS];
+} Need;
+
+static void add_option(Need *d, int64_t want, int64_t held) {
+  int n = 0;
+  for (int i = 0; i < d->n; i++) {
+    if (d->option[i].want >= want && d->option[i].held <= held) return;
+    if (!(want >= d->option[i].want && held <= d->option[i].held)) d->option[n++] = d->option[i];
+  }
+  d->n = n;
+  if (n == MAX_OPTIONS) { /* the last one stands for both: never less than the truth */
+    d->option[n - 1].want = max_i64(d->option[n - 1].want, want);
+    d->option[n - 1].held = min_i64(d->option[n - 1].held, held);
+    return;
+  }
+  d->option[n].want = want, d->option[n].held = held;
+  d->n = n + 1;
+}
+
+static bool even_need(const Atoms *x, const Split *from, const Split *to, int64_t n, Need *out) {
+  int a[MAX_ATOMS], b[MAX_ATOMS], na, nb, same;
+  if (!plain_even(from, n) || !plain_even(to, n) || !common_prefix(x, from, to, &na, &nb, &same, a, b)) return false;
+  int64_t want = n / split_count(to), held = n / split_count(from);
+  bool nested = same == na || same == nb;
+  add_option(out, want, nested ? min_i64(want, held) : 0);
+  out->atoms = nested ? 0 : split_mask(x, from) | split_mask(x, to);
+  return true;
+}
+
+static void dim_need(const Atoms *x, const Split *from, const Split *to, int64_t n, Need *out) {
+  out->n = 0, out->atoms = 0;
+  if (even_need(x, from, to, n, out)) return;
+  int64_t want0 = -1, held0 = -1;
+  bool varies = false;
+  Walk w;
+  walk_start(&w, x, split_mask(x, from) | split_mask(x, to), 0);
+  do {
+    int64_t lo, hi, l, h;
+    split_range(x->mesh, from, n, w.rank, &lo, &hi);
+    split_range(x->mesh, to, n, w.rank, &l, &h);
+    int64_t want = h - l, held = max_i64(0, min_i64(h, hi) - max_i64(l, lo));
+    varies |= want0 >= 0 && (want != want0 || held != held0);
+    want0 = want, held0 = held;
+    add_option(out, want, held);
+  } while (walk_next(&w));
+  if (varies) out->atoms = split_mask(x, from) | split_mask(x, to);
+}
+
+/* ---- the rank that lacks most -------------------------------------------------------------------------------------- */
+
+typedef struct {
+  int n;
+  Need dim[MAX_RANK]; /* those that vary */
+  int64_t want, held; /* of the others, multiplied */
+  uint64_t atoms;
+} Needs;
+
+static void needs_of(const Atoms *x, const Type *from, const Type *to, Needs *s) {
+  s->n = 0, s->want = s->held = 1, s->atoms = 0;
+  for (int d = 0; d < to->rank; d++) {
+    Need *need = &s->dim[s->n];
+    dim_need(x, &from->dim[d].split, &to->dim[d].split, to->dim[d].size, need);
+    s->atoms |= need->atoms;
+    if (need->atoms)
+      s->n++;
+    else
+      s->want *= need->option[0].want, s->held *= need->option[0].held;
+  }
+}
+
+static int64_t most_apart(const Needs *s, int d, int64_t want, int64_t held) {
+  if (want == 0) return 0;
+  if (d == s->n) return want - held;
+  int64_t most = 0;
+  for (int i = 0; i < s->dim[d].n; i++)
+    most = max_i64(most, most_apart(s, d + 1, want * s->dim[d].option[i].want, held * s->dim[d].option[i].held));
+  return most;
+}
+
+/* May the dims be taken one by one? Where all want the same everywhere and one holds nothing, that one decides. */
+static bool apart(const Needs *s) {
+  uint64_t seen = 0;
+  bool shared = false, single = true, nothing = false;
+  for (int d = 0; d < s->n; d++) {
+    shared |= (seen & s->dim[d].atoms) != 0;
+    seen |= s->dim[d].atoms;
+    single &= s->dim[d].n == 1;
+    nothing |= s->dim[d].option[0].held == 0;
+  }
+  return !shared || (single && nothing);
+}
+
+int64_t move_most(const Mesh *m, const Type *from, const Type *to) {
+  Atoms x;
+  Needs s;
+  atoms_of(&x, m, 2, (const Type *const[]){from, to});
+  needs_of(&x, from, to, &s);
+  if (apart(&s) || mask_count(&x, s.atoms) > MAX_WALK) return most_apart(&s, 0, s.want, s.held);
+  int64_t most = 0;
+  Walk w;
+  walk_start(&w, &x, s.atoms, 0);
+  do most = max_i64(most, move_elements(m, from, to, w.rank));
+  while (walk_next(&w));
+  return most;
+}
+
+bool type_inside(const Mesh *m, const Type *inner, const Type *outer) { return move_most(m, outer, inner) == 0; }
+
+int64_t move_neighbours(const Mesh *m, const Split *from, const Split *to, int64_t n) {
+  Type a = {.rank = 1, .dim = {{.size = n, .split = *from}}}, b = {.rank = 1, .dim = {{.size = n, .split = *to}}};
+  Atoms x;
+  Walk w;
+  int64_t most = 0, chunk = split_capacity(from, n);
+  atoms_of(&x, m, 2, (const Type *const[]){&a, &b});
+  walk_start(&w, &x, split_mask(&x, from) | split_mask(&x, to), 0);
+  do {
+    int64_t lo, hi, l, h;
+    split_range(m, from, n, w.rank, &lo, &hi);
+    split_range(m, to, n, w.rank, &l, &h);
+    if (l >= h) continue;
+    int64_t touched = (h - 1) / chunk - l / chunk + 1;
+    most = max_i64(most, touched - (lo < h && l < hi));
+  } while (walk_next(&w));
+  return most;
+}
+
+/* ---- the groups in which it moves ------------------------------------------------------------------------------------ */
+
+/* Of two splits of a dim, what follows the common major atoms. */
+static uint64_t differing(const Atoms *x, const Split *from, const Split *to) {
+  int a[MAX_ATOMS], b[MAX_ATOMS], na, nb, same;
+  if (!common_prefix(x, from, to, &na, &nb, &same, a, b))
+    return split_equal(from, to) ? 0 : split_mask(x, from) | split_mask(x, to);
+  uint64_t mask = 0;
+  for (int i = same; i < na; i++) mask |= UINT64_C(1) << a[i];
+  for (int i = same; i < nb; i++) mask |= UINT64_C(1) << b[i];
+  return mask;
+}
+
+/* Do ranks that differ only in the atoms `over` hold between them all that each of them wants of this dim? The chunks of
+   a split without a window are disjoint. More than MAX_WALK comparisons count as no. */
+static bool dim_covered(const Atoms *x, const Split *from, const Split *to, int64_t n, uint64_t over) {
+  uint64_t all = split_mask(x, from), by = all & over;
+  if (by == all || (plain_even(from, n) && plain_even(to, n))) return true;
+  if (mask_count(x, all | split_mask(x, to)) * mask_count(x, by) > MAX_WALK) return false;
+  Walk r, q;
+  walk_start(&r, x, all | split_mask(x, to), 0);
+  do {
+    int64_t lo, hi, l, h, found = 0;
+    split_range(x->mesh, to, n, r.rank, &l, &h);
+    walk_start(&q, x, by, r.rank);
+    do {
+      split_range(x->mesh, from, n, q.rank, &lo, &hi);
+      found += max_i64(0, min_i64(h, hi) - max_i64(l, lo));
+    } while (walk_next(&q));
+    if (found < h - l) return false;
+  } while (walk_next(&r));
+  return true;
+}
+
+/* Where chunks do not nest, the neighbours' axes are crossed as well, the minor ones first. */
+static uint64_t cover_dim(const Atoms *x, const Split *from, const Split *to, int64_t n, uint64_t over) {
+  for (int i = from->n - 1; i >= 0 && !dim_covered(x, from, to, n, over); i--) over |= parts_mask(x, 1, &from->part[i]);
+  return over;
+}
+
+static uint64_t move_mask(const Atoms *x, const Type *from, const Type *to) {
+  uint64_t over = parts_mask(x, from->pending.n, from->pending.part) & ~parts_mask(x, to->pending.n, to->pending.part);
+  for (int d = 0; d < to->rank; d++) over |= differing(x, &from->dim[d].split, &to->dim[d].split);
+  for (int d = 0; d < to->rank; d++) over = cover_dim(x, &from->dim[d].split, &to->dim[d].split, to->dim[d].size, over);
+  return over;
+}
+
+Pending move_axes(const Mesh *m, const Type *from, const Type *to) {
+  Atoms x;
+  Pending p = {.kind = RED_NONE};
+  atoms_of(&x, m, 2, (const Type *const[]){from, to});
+  uint64_t over = move_mask(&x, from, to);
+  for (int i = 0; i < x.n; i++) {
+    if (!(over >> i & 1)) continue;
+    AxisPart a = x.at[i].part, *last = p.n ? &p.part[p.n - 1] : NULL;
+    if (last && last->axis == a.axis && (last->pre * last->size == a.pre || p.n == MAX_PARTS)) {
+      last->size = a.pre * a.size / last->pre; /* they follow each other; or there is no place for what lies between */
+    } else {
+      assert(p.n < MAX_PARTS && "a mesh has at most MAX_AXES axes");
+      p.part[p.n++] = a;
+    }
+  }
+  return p;
+}
+
+/* ---- bytes ---------------------------------------------------------------------------------------------------------- */
+
+static int64_t box_count(const Mesh *m, const Type *t, int64_t rank) {
+  Box b = type_box(m, t, rank);
+  int64_t n = 1;
+  for (int d = 0; d < t->rank; d++) n *= b.hi[d] - b.lo[d];
+  return n;
+}
+
+/* How many contributions are summed. */
+static int64_t contributors(const Type *from, const Type *to) {
+  int64_t g = 1;
+  for (int i = 0; i < from->pending.n; i++) g *= from->pending.part[i].size;
+  for (int i = 0; i < to->pending.n; i++) g /= to->pending.part[i].size;
+  return g;
+}
+
+int64_t move_received(const Mesh *m, OpKind kind, const Type *from, const Type *to, int64_t rank) {
+  int64_t size = dtype_size(from->dtype), g = contributors(from, to);
+  if (kind == OP_SLICE) return 0;
+  if (kind == OP_ALL_REDUCE) return 2 * (g - 1) * box_count(m, from, rank) * size / g;
+  if (kind == OP_REDUCE_SCATTER) return (g - 1) * box_count(m, to, rank) * size;
+  return move_elements(m, from, to, rank) * size;
+}
+
+int64_t move_bytes(const Mesh *m, OpKind kind, const Type *from, const Type *to) {
+  int64_t size = dtype_size(from->dtype), g = contributors(from, to);
+  if (kind == OP_SLICE) return 0;
+  if (kind == OP_ALL_REDUCE) return 2 * (g - 1) * type_capacity(from) * size / g;
+  if (kind == OP_REDUCE_SCATTER) return (g - 1) * type_capacity(to) * size;
+  return move_most(m, from, to) * size;
+}
+
+/* The atoms on which it depends what a rank receives. */
+static uint64_t received_mask(const Atoms *x, const Move *v) {
+  Needs s;
+  const Type *t = v->kind == OP_ALL_REDUCE ? v->from : v->to;
+  if (v->kind == OP_SLICE) return 0;
+  needs_of(x, v->kind == OP_ALL_REDUCE || v->kind == OP_REDUCE_SCATTER ? t : v->from, t, &s);
+  return s.atoms;
+}
+
+static double received_by(const Mesh *m, int n, const Move *move, const uint64_t *mask, uint64_t group, int64_t rank) {
+  double sum = 0;
+  for (int i = 0; i < n; i++)
+    if (mask[i] & group) sum += move[i].times * (double)move_received(m, move[i].kind, move[i].from, move[i].to, rank);
+  return sum;
+}
+
+/* The moves whose atoms hang together with `group` (which grows to all of these), by the rank that receives most. */
+static double group_most(const Atoms *x, int n, const Move *move, const uint64_t *mask, uint64_t *group) {
+  int64_t count = 0;
+  double most = 0;
+  for (uint64_t before = 0; before != *group;) {
+    before = *group;
+    for (int i = 0; i < n; i++)
+      if (mask[i] & *group) *group |= mask[i];
+  }
+  for (int i = 0; i < n; i++) count += (mask[i] & *group) != 0;
+  if (count * mask_count(x, *group) > MAX_SUM_WALK) {
+    for (int i = 0; i < n; i++)
+      if (mask[i] & *group) most += move[i].times * (double)move_bytes(x->mesh, move[i].kind, move[i].from, move[i].to);
+    return most;
+  }
+  Walk w;
+  walk_start(&w, x, *group, 0);
+  do {
+    double sum = received_by(x->mesh, n, move, mask, *group, w.rank);
+    most = sum > most ? sum : most;
+  } while (walk_next(&w));
+  return most;
+}
+
+double moves_most(Arena *a, const Mesh *m, int n, const Move *move) {
+  Atoms x;
+  const Type **types = NEW_ARRAY(a, const Type *, 2 * (int64_t)n + 1);
+  uint64_t *mask = NEW_ARRAY(a, uint64_t, n + 1), done = 0;
+  double sum = 0;
+  for (int i = 0; i < n; i++) types[2 * i] = move[i].from, types[2 * i + 1] = move[i].to;
+  atoms_of(&x, m, 2 * n, types);
+  for (int i = 0; i < n; i++) {
+    mask[i] = received_mask(&x, &move[i]);
+    if (!mask[i]) sum += move[i].times * (double)move_received(m, move[i].kind, move[i].from, move[i].to, 0);
+  }
+  for (int i = 0; i < n; i++) {
+    if (!mask[i] || (mask[i] & done)) continue;
+    uint64_t group = mask[i];
+    sum += group_most(&x, n, move, mask, &group);
+    done |= group;
+  }
+  return sum;
+}
