@@ -100,14 +100,14 @@ static void collectives(Emit *e, Str *out) {
 
 /* Bytes that the rank that receives most receives in one step. */
 static double received(const Emit *e) {
-  VEC(Move) moves = {0};
+  VEC(Traffic) moves = {0};
   for (int i = 0; i < e->collectives.n; i++) {
     const Op *op = e->collectives.at[i];
     double times = 1;
     for (const Region *r = e->m->values.at[op->in[0]].region; r && r->parent; r = e->m->values.at[r->parent->out[0]].region)
       times *= (double)r->parent->trip;
     for (int k = 0; k < op->nin; k++)
-      vec_push(e->a, moves, ((Move){op->kind, &e->m->values.at[op->in[k]].type, &e->m->values.at[op->out[k]].type, times}));
+      vec_push(e->a, moves, ((Traffic){op->kind, &e->m->values.at[op->in[k]].type, &e->m->values.at[op->out[k]].type, times}));
   }
   return moves_most(e->a, &e->m->mesh, moves.n, moves.at);
 }

@@ -389,7 +389,7 @@ int64_t move_bytes(const Mesh *m, OpKind kind, const Type *from, const Type *to)
 }
 
 /* The atoms on which it depends what a rank receives. */
-static uint64_t received_mask(const Atoms *x, const Move *v) {
+static uint64_t received_mask(const Atoms *x, const Traffic *v) {
   Needs s;
   const Type *t = v->kind == OP_ALL_REDUCE ? v->from : v->to;
   if (v->kind == OP_SLICE) return 0;
@@ -397,7 +397,7 @@ static uint64_t received_mask(const Atoms *x, const Move *v) {
   return s.atoms;
 }
 
-static double received_by(const Mesh *m, int n, const Move *move, const uint64_t *mask, uint64_t group, int64_t rank) {
+static double received_by(const Mesh *m, int n, const Traffic *move, const uint64_t *mask, uint64_t group, int64_t rank) {
   double sum = 0;
   for (int i = 0; i < n; i++)
     if (mask[i] & group) sum += move[i].times * (double)move_received(m, move[i].kind, move[i].from, move[i].to, rank);
@@ -405,7 +405,7 @@ static double received_by(const Mesh *m, int n, const Move *move, const uint64_t
 }
 
 /* The moves whose atoms hang together with `group` (which grows to all of these), by the rank that receives most. */
-static double group_most(const Atoms *x, int n, const Move *move, const uint64_t *mask, uint64_t *group) {
+static double group_most(const Atoms *x, int n, const Traffic *move, const uint64_t *mask, uint64_t *group) {
   int64_t count = 0;
   double most = 0;
   for (uint64_t before = 0; before != *group;) {
@@ -428,7 +428,7 @@ static double group_most(const Atoms *x, int n, const Move *move, const uint64_t
   return most;
 }
 
-double moves_most(Arena *a, const Mesh *m, int n, const Move *move) {
+double moves_most(Arena *a, const Mesh *m, int n, const Traffic *move) {
   Atoms x;
   const Type **types = NEW_ARRAY(a, const Type *, 2 * (int64_t)n + 1);
   uint64_t *mask = NEW_ARRAY(a, uint64_t, n + 1), done = 0;

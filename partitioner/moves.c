@@ -30,8 +30,8 @@ static void note(void *cx, Region *r, Op *op, int64_t times) {
   for (int i = 0; op_is_collective(op->kind) && i < op->nin && i < op->nout; i++) {
     Move v = {.op = op, .slot = i, .times = times, .from = type_at(s, op->in[i]), .to = type_at(s, op->out[i])};
     v.source = source_of(s->m, op->in[i]);
-    v.bytes = (int64_t)plan_step_bytes(&s->m->mesh, op->kind, v.from, v.to);
-    v.axes = plan_axes(&s->m->mesh, v.from, v.to);
+    v.bytes = (int64_t)move_bytes(&s->m->mesh, op->kind, v.from, v.to);
+    v.axes = move_axes(&s->m->mesh, v.from, v.to);
     vec_push(s->a, s->list, v);
   }
 }

@@ -20,7 +20,7 @@ typedef struct {
   const Module *m;
   Arena *a;
   VEC(Row) rows;
-  VEC(Move) moves;
+  VEC(Traffic) moves;
 } Report;
 
 static const Type *type_of(const Report *r, ValueId v) { return &r->m->values.at[v].type; }
@@ -51,7 +51,7 @@ static void add_row(void *cx, Region *region, Op *op, int64_t times) {
   row.axes = pending_text(&r->m->mesh, &row.over, r->a);
   int first = r->moves.n;
   for (int i = 0; i < op->nin; i++)
-    vec_push(r->a, r->moves, ((Move){op->kind, type_of(r, op->in[i]), type_of(r, op->out[i]), 1}));
+    vec_push(r->a, r->moves, ((Traffic){op->kind, type_of(r, op->in[i]), type_of(r, op->out[i]), 1}));
   row.bytes = (int64_t)moves_most(r->a, &r->m->mesh, op->nin, r->moves.at + first);
   for (int i = first; i < r->moves.n; i++) r->moves.at[i].times = (double)times;
   vec_push(r->a, r->rows, row);
@@ -156,7 +156,6 @@ const char *part_report(const Module *m, Arena *a, bool json) {
 int64_t part_bytes_per_step(const Module *m) {
   Arena *a = arena_new();
   Report r = {.m = m, .a = a};
-  r.sum = NEW_ARRAY(a, int64_t, mesh_devices(&m->mesh));
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, add_row, &r);
   int64_t n = total(&r);
   arena_free(a);

@@ -288,8 +288,8 @@ typedef struct {
   OpKind kind;
   const Type *from, *to;
   double times;
-} Move;
-double moves_most(Arena *a, const Mesh *m, int n, const Move *move); /* the largest sum of any rank */
+} Traffic;
+double moves_most(Arena *a, const Mesh *m, int n, const Traffic *move); /* the largest sum of any rank */
 
 typedef struct {
   const char *name; /* unique in the module, without the % */
