@@ -5,125 +5,268 @@
      %g2.1: f32[D] = all_reduce %g2
 
    One call costs one wait of all ranks. A bucket ends at 64 MiB, so that large gradients can still be sent while
-   others are computed. */
+   others are computed.
+
+   The other ops of a region stay where they are; n of them leave n + 1 slots, and a reduction may stand in those from
+   `lo` to `hi`. Reductions that share a slot can be one call, so buckets are the cliques of an interval graph: taken by
+   ascending lo, each joins the open bucket of its kind unless that must stand earlier, which makes the fewest. Where
+   reductions follow directly on each other (over model, then over data) they are taken in rounds: a bucket of one round
+   has its slot before the next round's lo are looked at. */
 #include "part.h"
+
+#include <limits.h>
+#include <stdlib.h>
 
 static const int64_t BUCKET_BYTES = 64 << 20;
 
 typedef struct {
+  Op *op;
+  int kind; /* reductions of one kind may share a call */
+  int64_t bytes;
+  int order;         /* among all ops of the region */
+  int depth, height; /* how many reductions lead to it, how many follow, each directly on the other */
+  int round;
+  int own;    /* the slot where it stands */
+  int lo, hi; /* slots where it may stand; lo is known once the rounds before are placed */
+  struct Bucket *bucket;
+} Reduction;
+
+typedef struct Bucket {
+  VEC(Reduction *) member;
+  int64_t bytes;
+  int round, lo, hi; /* it stands in slot lo */
+} Bucket;
+
+typedef struct {
+  const Op *example;
+  Pending over;
+  int depth;    /* of its deepest reduction */
+  Bucket *open; /* in this round */
+} Kind;
+
+typedef struct {
   Module *m;
-  Region *r;
-  int *made; /* per value: position of the op that makes it, -1 if none here */
-  int *used; /* per value: position of its first use, or the region's end */
-} Uses;
-
-static int64_t op_bytes(const Module *m, const Op *op) {
-  int64_t n = 0;
-  for (int i = 0; i < op->nin; i++) {
-    const Type *t = &m->values.at[op->in[i]].type;
-    n += type_capacity(t) * dtype_size(t->dtype);
-  }
-  return n;
-}
-
-static void find_uses(Uses *u) {
-  for (int v = 0; v < u->m->values.n; v++) u->made[v] = -1, u->used[v] = u->r->ops.n;
-  for (int i = u->r->ops.n - 1; i >= 0; i--) {
-    const Op *op = u->r->ops.at[i];
-    for (int k = 0; k < op->nout; k++) u->made[op->out[k]] = i;
-    for (int k = 0; k < op->nin; k++) u->used[op->in[k]] = i;
-  }
-}
-
-/* Where an op may stand: behind *lo, before *hi. */
-static void window(const Uses *u, const Op *op, int *lo, int *hi) {
-  for (int k = 0; k < op->nin; k++)
-    if (u->made[op->in[k]] > *lo) *lo = u->made[op->in[k]];
-  for (int k = 0; k < op->nout; k++)
-    if (u->used[op->out[k]] < *hi) *hi = u->used[op->out[k]];
-}
-
-static bool alike(const Module *m, const Op *a, const Op *b) {
-  if (a->kind != b->kind || a->phase != b->phase) return false;
-  const Type *fa = &m->values.at[a->in[0]].type, *fb = &m->values.at[b->in[0]].type;
-  const Type *ta = &m->values.at[a->out[0]].type, *tb = &m->values.at[b->out[0]].type;
-  if (fa->dtype != fb->dtype || fa->pending.kind != fb->pending.kind) return false;
-  Pending pa = move_axes(&m->mesh, fa, ta), pb = move_axes(&m->mesh, fb, tb);
-  return pending_equal(&pa, &pb);
-}
+  Arena *scratch;
+  int *made;        /* per value: the first slot in which it is there */
+  int *used;        /* per value: the last slot before its first use */
+  Reduction **from; /* per value: the reduction that makes it, or NULL */
+  VEC(Kind) kinds;  /* as many as sets of axes occur */
+  VEC(Reduction *) all;
+  VEC(Op *) others;
+  VEC(Bucket *) buckets;
+} Combine;
 
 static bool reduces(const Op *op) { return op->kind == OP_ALL_REDUCE || op->kind == OP_REDUCE_SCATTER; }
 
-static const char *joint_why(Module *m, const Op *a, const Op *b) {
-  const char *more = strstr(a->why, "; together with ");
-  int n = a->nin + b->nin - 1;
-  int keep = more ? (int)(more - a->why) : (int)strlen(a->why);
-  return arena_printf(m->arena, "%.*s; together with %d more", keep, a->why, n);
+static const Type *type_of(const Combine *c, ValueId v) { return &c->m->values.at[v].type; }
+
+/* ---- where reductions may stand ------------------------------------------------------------------------------ */
+
+static int64_t op_bytes(const Combine *c, const Op *op) {
+  int64_t n = 0;
+  for (int i = 0; i < op->nin; i++) n += type_capacity(type_of(c, op->in[i])) * dtype_size(type_of(c, op->in[i])->dtype);
+  return n;
 }
 
-/* Joins op j into op i and puts the joint op behind position lo. */
-static void join(Uses *u, int i, int j, int lo) {
-  Op *a = u->r->ops.at[i], *b = u->r->ops.at[j], *joint = ir_op(u->m, a->kind, a->loc);
-  joint->phase = a->phase;
-  joint->why = joint_why(u->m, a, b);
-  int nin = a->nin + b->nin;
-  joint->in = NEW_ARRAY(u->m->arena, ValueId, nin);
-  joint->out = NEW_ARRAY(u->m->arena, ValueId, nin);
-  joint->nin = joint->nout = nin;
-  for (int k = 0; k < nin; k++) {
-    const Op *from = k < a->nin ? a : b;
-    joint->in[k] = from->in[k < a->nin ? k : k - a->nin];
-    joint->out[k] = from->out[k < a->nin ? k : k - a->nin];
-    u->m->values.at[joint->out[k]].def = joint;
-    u->m->values.at[joint->out[k]].result = k;
-  }
-  int n = 0;
-  Op **old = NEW_ARRAY(u->m->arena, Op *, u->r->ops.n);
-  int count = u->r->ops.n;
-  memcpy(old, u->r->ops.at, sizeof(Op *) * (size_t)count);
-  for (int k = 0; k < count; k++) {
-    if (k != i && k != j) u->r->ops.at[n++] = old[k];
-    if (k == lo) u->r->ops.at[n++] = joint;
-  }
-  if (lo < 0) {
-    memmove(u->r->ops.at + 1, u->r->ops.at, sizeof(Op *) * (size_t)n++);
-    u->r->ops.at[0] = joint;
-  }
-  u->r->ops.n = n;
+static bool alike(const Combine *c, const Kind *k, const Op *op, const Pending *over) {
+  const Type *a = type_of(c, k->example->in[0]), *b = type_of(c, op->in[0]);
+  return k->example->kind == op->kind && k->example->phase == op->phase && a->dtype == b->dtype &&
+         a->pending.kind == b->pending.kind && pending_equal(&k->over, over);
 }
 
-/* Joins the op at i with the first later one that fits. */
-static bool join_next(Uses *u, int i) {
-  Op *a = u->r->ops.at[i];
-  for (int j = i + 1; j < u->r->ops.n; j++) {
-    Op *b = u->r->ops.at[j];
-    if (!reduces(b) || !alike(u->m, a, b) || op_bytes(u->m, a) + op_bytes(u->m, b) > BUCKET_BYTES) continue;
-    int lo = -1, hi = u->r->ops.n;
-    window(u, a, &lo, &hi);
-    window(u, b, &lo, &hi);
-    if (lo >= hi || lo == i || lo == j) continue;
-    join(u, i, j, lo);
-    return true;
-  }
-  return false;
+static int kind_of(Combine *c, const Op *op) {
+  Pending over = move_axes(&c->m->mesh, type_of(c, op->in[0]), type_of(c, op->out[0]));
+  int k = 0;
+  while (k < c->kinds.n && !alike(c, &c->kinds.at[k], op, &over)) k++;
+  if (k == c->kinds.n) vec_push(c->scratch, c->kinds, ((Kind){.example = op, .over = over}));
+  return k;
 }
 
-static void combine_region(Module *m, Arena *scratch, Region *r) {
-  for (int i = 0; i < r->ops.n; i++)
-    if (r->ops.at[i]->body_region) combine_region(m, scratch, r->ops.at[i]->body_region);
-  Uses u = {m, r, NEW_ARRAY(scratch, int, m->values.n + 1), NEW_ARRAY(scratch, int, m->values.n + 1)};
-  find_uses(&u);
+static void add_reduction(Combine *c, Op *op, int order) {
+  Reduction *r = NEW(c->scratch, Reduction);
+  *r = (Reduction){.op = op, .kind = kind_of(c, op), .order = order, .own = c->others.n, .bytes = op_bytes(c, op)};
+  for (int k = 0; k < op->nin; k++) {
+    const Reduction *before = c->from[op->in[k]];
+    if (before && before->depth >= r->depth) r->depth = before->depth + 1;
+  }
+  for (int k = 0; k < op->nout; k++) c->from[op->out[k]] = r;
+  Kind *kind = &c->kinds.at[r->kind];
+  if (r->depth > kind->depth) kind->depth = r->depth;
+  vec_push(c->scratch, c->all, r);
+}
+
+static void find_makers(Combine *c, const Region *r) {
+  c->all.n = c->others.n = c->buckets.n = c->kinds.n = 0;
   for (int i = 0; i < r->ops.n; i++) {
-    if (!reduces(r->ops.at[i]) || !join_next(&u, i)) continue;
-    find_uses(&u);
-    i = -1; /* the joint op may stand before i, and take more */
+    Op *op = r->ops.at[i];
+    if (reduces(op)) {
+      add_reduction(c, op, i);
+      continue;
+    }
+    vec_push(c->scratch, c->others, op);
+    for (int k = 0; k < op->nout; k++) c->made[op->out[k]] = c->others.n;
+  }
+}
+
+/* Its operands are used where its own results are. */
+static int latest(Combine *c, Reduction *r) {
+  r->hi = c->others.n;
+  for (int k = 0; k < r->op->nout; k++) r->hi = (int)min_i64(r->hi, c->used[r->op->out[k]]);
+  for (int k = 0; k < r->op->nin; k++) {
+    Reduction *before = c->from[r->op->in[k]];
+    if (before && before->height <= r->height) before->height = r->height + 1;
+  }
+  return r->hi;
+}
+
+/* From the end, so that what uses a reduction's result is known before the reduction. */
+static void find_uses(Combine *c, const Region *r) {
+  int slot = c->others.n, next = c->all.n;
+  for (int i = r->ops.n - 1; i >= 0; i--) {
+    const Op *op = r->ops.at[i];
+    int last = reduces(op) ? latest(c, c->all.at[--next]) : --slot;
+    for (int k = 0; k < op->nin; k++) c->used[op->in[k]] = (int)min_i64(c->used[op->in[k]], last);
+  }
+}
+
+/* A reduction waits for the deepest of its kind, as far as those that follow on it let it. Returns the number of rounds. */
+static int find_rounds(Combine *c) {
+  int rounds = 0;
+  for (int i = 0; i < c->all.n; i++) rounds = (int)max_i64(rounds, c->all.at[i]->depth + 1);
+  for (int i = 0; i < c->all.n; i++) {
+    Reduction *r = c->all.at[i];
+    r->round = c->kinds.at[r->kind].depth;
+    for (int k = 0; k < r->op->nin; k++) {
+      const Reduction *before = c->from[r->op->in[k]];
+      if (before && before->round >= r->round) r->round = before->round + 1;
+    }
+    r->round = (int)min_i64(r->round, rounds - 1 - r->height);
+  }
+  return rounds;
+}
+
+static int earliest(const Combine *c, const Reduction *r) {
+  int lo = 0;
+  for (int k = 0; k < r->op->nin; k++) {
+    const Reduction *before = c->from[r->op->in[k]];
+    lo = (int)max_i64(lo, before ? before->bucket->lo : c->made[r->op->in[k]]);
+  }
+  return lo;
+}
+
+/* ---- buckets -------------------------------------------------------------------------------------------------- */
+
+static bool takes(const Bucket *b, const Reduction *r) { return r->lo <= b->hi && b->bytes + r->bytes <= BUCKET_BYTES; }
+
+static void add_to(Combine *c, Bucket *b, Reduction *r) {
+  r->bucket = b;
+  b->bytes += r->bytes;
+  b->lo = (int)max_i64(b->lo, r->lo);
+  b->hi = (int)min_i64(b->hi, r->hi);
+  vec_push(c->scratch, b->member, r);
+}
+
+static Bucket *new_bucket(Combine *c, int round) {
+  Bucket *b = NEW(c->scratch, Bucket);
+  *b = (Bucket){.round = round, .hi = INT_MAX};
+  vec_push(c->scratch, c->buckets, b);
+  return b;
+}
+
+static int by_earliest(const void *a, const void *b) {
+  const Reduction *const *x = a, *const *y = b;
+  return (*x)->lo != (*y)->lo ? (*x)->lo - (*y)->lo : (*x)->order - (*y)->order;
+}
+
+static int by_order(const void *a, const void *b) {
+  const Reduction *const *x = a, *const *y = b;
+  return (*x)->order - (*y)->order;
+}
+
+/* What is larger than a bucket has one of its own, and the open one stays open. */
+static void fill_buckets(Combine *c, Reduction **r, int n, int round) {
+  for (int k = 0; k < c->kinds.n; k++) c->kinds.at[k].open = NULL;
+  for (int i = 0; i < n; i++) {
+    Kind *kind = &c->kinds.at[r[i]->kind];
+    Bucket *b = kind->open && takes(kind->open, r[i]) ? kind->open : new_bucket(c, round);
+    add_to(c, b, r[i]);
+    if (b->bytes <= BUCKET_BYTES || !kind->open) kind->open = b;
+  }
+}
+
+/* A reduction that found no other stays where it was. */
+static void place_buckets(Combine *c, int first) {
+  for (int i = first; i < c->buckets.n; i++) {
+    Bucket *b = c->buckets.at[i];
+    qsort(b->member.at, (size_t)b->member.n, sizeof *b->member.at, by_order);
+    if (b->member.n == 1) b->lo = b->member.at[0]->own;
+  }
+}
+
+static void combine_round(Combine *c, int round) {
+  VEC(Reduction *) now = {0};
+  for (int i = 0; i < c->all.n; i++) {
+    Reduction *r = c->all.at[i];
+    if (r->round != round) continue;
+    r->lo = earliest(c, r);
+    vec_push(c->scratch, now, r);
+  }
+  if (!now.n) return;
+  int first = c->buckets.n;
+  qsort(now.at, (size_t)now.n, sizeof *now.at, by_earliest);
+  fill_buckets(c, now.at, now.n, round);
+  place_buckets(c, first);
+}
+
+/* ---- the region again ------------------------------------------------------------------------------------------ */
+
+static Op *joint(const Combine *c, const Bucket *b) {
+  Op *first = b->member.at[0]->op;
+  if (b->member.n == 1) return first;
+  Op *op = ir_op(c->m, first->kind, first->loc);
+  op->phase = first->phase;
+  for (int i = 0; i < b->member.n; i++) op->nin += b->member.at[i]->op->nin;
+  op->nout = op->nin;
+  op->in = NEW_ARRAY(c->m->arena, ValueId, op->nin);
+  op->out = NEW_ARRAY(c->m->arena, ValueId, op->nin);
+  for (int i = 0, n = 0; i < b->member.n; i++)
+    for (int k = 0; k < b->member.at[i]->op->nin; k++, n++) {
+      op->in[n] = b->member.at[i]->op->in[k];
+      op->out[n] = b->member.at[i]->op->out[k];
+    }
+  op->why = arena_printf(c->m->arena, "%s; together with %d more", first->why, op->nin - 1);
+  return op;
+}
+
+static int by_slot(const void *a, const void *b) {
+  const Bucket *x = *(Bucket *const *)a, *y = *(Bucket *const *)b;
+  if (x->lo != y->lo) return x->lo - y->lo;
+  return x->round != y->round ? x->round - y->round : x->member.at[0]->order - y->member.at[0]->order;
+}
+
+static void combine_region(Combine *c, Region *r) {
+  for (int i = 0; i < r->ops.n; i++)
+    if (r->ops.at[i]->body_region) combine_region(c, r->ops.at[i]->body_region);
+  find_makers(c, r);
+  find_uses(c, r);
+  int rounds = find_rounds(c);
+  for (int round = 0; round < rounds; round++) combine_round(c, round);
+  if (c->buckets.n) qsort(c->buckets.at, (size_t)c->buckets.n, sizeof *c->buckets.at, by_slot);
+  r->ops.n = 0;
+  for (int slot = 0, next = 0; slot <= c->others.n; slot++) {
+    for (; next < c->buckets.n && c->buckets.at[next]->lo == slot; next++) ir_append(c->m, r, joint(c, c->buckets.at[next]));
+    if (slot < c->others.n) ir_append(c->m, r, c->others.at[slot]);
   }
 }
 
 void part_combine(Module *m, PassContext *cx) {
   (void)cx;
   Arena *scratch = arena_new();
-  for (int i = 0; i < m->programs.n; i++) combine_region(m, scratch, m->programs.at[i].body);
+  int n = m->values.n + 1;
+  Combine c = {.m = m, .scratch = scratch, .made = NEW_ARRAY(scratch, int, n), .used = NEW_ARRAY(scratch, int, n)};
+  c.from = NEW_ARRAY(scratch, Reduction *, n);
+  for (int v = 0; v < n; v++) c.used[v] = INT_MAX;
+  for (int i = 0; i < m->programs.n; i++) combine_region(&c, m->programs.at[i].body);
   ir_number(m);
   arena_free(scratch);
 }
