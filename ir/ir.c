@@ -6,6 +6,8 @@
      ir_append(m, m->programs.at[0].body, op);                                                              */
 #include "ir/ir.h"
 
+#include <stdlib.h>
+
 /* uthash takes its memory from the arena that is in scope as `arena`, and never gives it back. */
 #define uthash_malloc(size) arena_alloc(arena, (size))
 #define uthash_free(p, size) ((void)(p), (void)(size))
@@ -197,11 +199,31 @@ const char *op_text(OpKind k) {
 
 bool op_is_collective(OpKind k) { return op_class(k) == CLS_LAYOUT && k != OP_RESHARD && k != OP_SLICE; }
 
-Op *ir_find_leaf(const Module *m, OpKind kind, const char *name) {
+static int by_kind_and_name(const void *a, const void *b) {
+  const Op *x = *(Op *const *)a, *y = *(Op *const *)b;
+  if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
+  int name = strcmp(x->name, y->name);
+  return name ? name : x->order - y->order;
+}
+
+Leaves ir_leaves(const Module *m, Arena *a) {
+  Leaves l = {0};
   for (int p = 0; p < m->programs.n; p++) {
     const Region *r = m->programs.at[p].body;
     for (int i = 0; i < r->ops.n; i++)
-      if (r->ops.at[i]->kind == kind && r->ops.at[i]->name && !strcmp(r->ops.at[i]->name, name)) return r->ops.at[i];
+      if (op_class(r->ops.at[i]->kind) == CLS_LEAF) vec_push(a, l, r->ops.at[i]);
   }
-  return NULL;
+  if (l.n) qsort(l.at, (size_t)l.n, sizeof *l.at, by_kind_and_name);
+  return l;
+}
+
+Op *ir_find_leaf(const Leaves *l, OpKind kind, const char *name) {
+  int lo = 0, hi = l->n;
+  while (lo < hi) {
+    int mid = (lo + hi) / 2;
+    const Op *op = l->at[mid];
+    bool before = op->kind != kind ? op->kind < kind : strcmp(op->name, name) < 0;
+    *(before ? &lo : &hi) = before ? mid + 1 : mid;
+  }
+  return lo < l->n && l->at[lo]->kind == kind && !strcmp(l->at[lo]->name, name) ? l->at[lo] : NULL;
 }

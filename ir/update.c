@@ -16,7 +16,7 @@ typedef struct {
   Module *m;
   Arena *a;
   Region *to;
-  int nleaves; /* ops at the start of the program that are leaves: new leaves go behind them */
+  Leaves leaves; /* new ones */
   ValueId step;
   ValueId scale;                                                                  /* of gradients: clipping; -1: none */
   ValueId lr, momentum, decay, beta1, beta2, rest1, rest2, unbias1, unbias2, eps; /* f32 scalars; -1: not needed */
@@ -26,7 +26,7 @@ typedef struct {
 
 static ValueId new_leaf(Update *u, Op *op, Type t) {
   ValueId v = ir_out(u->m, op, op->name, t);
-  ir_insert(u->m, u->to, u->nleaves++, op);
+  vec_push(u->a, u->leaves, op);
   return v;
 }
 
@@ -298,18 +298,25 @@ static void advance(Update *u) {
 /* ---- the pass ---------------------------------------------------------------------------------------------------------------
  */
 
-static int count_leaves(const Region *r) {
-  int n = 0;
-  while (n < r->ops.n && op_class(r->ops.at[n]->kind) == CLS_LEAF) n++;
-  return n;
+/* New leaves go behind those at the start of the program. */
+static void put_leaves(Update *u) {
+  Leaves ops = {0};
+  int i = 0;
+  for (; i < u->to->ops.n && op_class(u->to->ops.at[i]->kind) == CLS_LEAF; i++) vec_push(u->a, ops, u->to->ops.at[i]);
+  for (int k = 0; k < u->leaves.n; k++) vec_push(u->a, ops, u->leaves.at[k]);
+  for (; i < u->to->ops.n; i++) vec_push(u->a, ops, u->to->ops.at[i]);
+  u->to->ops.at = ops.at;
+  u->to->ops.n = ops.n;
+  u->to->ops.cap = ops.cap;
 }
 
 void ir_update(Module *m, PassContext *cx) {
   (void)cx;
   if (!m->train.present) return;
   Region *r = m->programs.at[0].body;
-  Update u = {.m = m, .a = m->arena, .to = r, .nleaves = count_leaves(r), .scale = -1, .momentum = -1};
-  const Op *step = ir_find_leaf(m, OP_STATE, "step");
+  Update u = {.m = m, .a = m->arena, .to = r, .scale = -1, .momentum = -1};
+  Leaves old = ir_leaves(m, m->arena);
+  const Op *step = ir_find_leaf(&old, OP_STATE, "step");
   u.step = step ? step->out[0] : state(&u, "step", NULL);
   ValueList gradients = {0};
   VEC(Op *) params = {0};
@@ -317,7 +324,7 @@ void ir_update(Module *m, PassContext *cx) {
     Op *op = r->ops.at[i];
     if (op->kind != OP_TAP || op->tap != TAP_GRAD) continue;
     vec_push(m->arena, gradients, op->in[0]);
-    vec_push(m->arena, params, ir_find_leaf(m, OP_PARAM, op->name));
+    vec_push(m->arena, params, ir_find_leaf(&old, OP_PARAM, op->name));
   }
   ValueId norm = global_norm(&u, &gradients, params.at);
   u.scale = clip_scale(&u, norm);
@@ -329,5 +336,6 @@ void ir_update(Module *m, PassContext *cx) {
     next(&u, params.at[i]->out[0], p1, params.at[i]->loc);
   }
   advance(&u);
+  put_leaves(&u);
   ir_number(m);
 }

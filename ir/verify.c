@@ -119,6 +119,16 @@ static bool check_names(Scope *s) {
   return true;
 }
 
+static bool check_leaves(Check *c) {
+  Leaves l = ir_leaves(c->m, c->scratch);
+  for (int i = 1; i < l.n; i++) {
+    c->op = l.at[i];
+    bool same = l.at[i - 1]->kind == c->op->kind && !strcmp(l.at[i - 1]->name, c->op->name);
+    LAW(c, !same, "two leaves are called %s \"%s\"", op_text(c->op->kind), c->op->name);
+  }
+  return true;
+}
+
 static int by_first_operand(const void *a, const void *b) {
   const Op *const *x = a, *const *y = b;
   return (*x)->in[0] - (*y)->in[0];
@@ -197,7 +207,7 @@ static bool check_module(Check *c) {
     if (!check_region(&s, r, NULL)) return false;
     c->op = NULL;
   }
-  if (!check_names(&s) || !check_updates(c)) return false;
+  if (!check_names(&s) || !check_leaves(c) || !check_updates(c)) return false;
   c->op = NULL;
   if (m->train.present)
     LAW(c, m->train.loss >= 0 && m->train.loss < m->values.n && s.where[m->train.loss],

@@ -18,7 +18,6 @@ static bool check_leaf(Check *c, bool in_repeat) {
   if (!check_counts(c, 0, 1)) return false;
   LAW(c, !in_repeat, "a leaf stands in the program, not in a repeat");
   LAW(c, op->name && *op->name, "a leaf has a name");
-  LAW(c, ir_find_leaf(c->m, op->kind, op->name) == op, "two leaves are called %s \"%s\"", op_text(op->kind), op->name);
   const Type *t = out_type(c, 0);
   if (op->kind == OP_SETTING) LAW(c, is_scalar(t, F64), "a setting is f64, not %s", show_type(c, t));
   LAW(c, op->nstack >= 0 && op->nstack <= t->rank, "%d of %d dims are stacked", op->nstack, t->rank);

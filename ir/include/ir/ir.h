@@ -402,7 +402,10 @@ int op_reads(const Op *op); /* how many of op->read are used: 3 for attention, 6
 OpClass op_class(OpKind k);
 const char *op_text(OpKind k);
 bool op_is_collective(OpKind k); /* LAYOUT, other than reshard and slice */
-Op *ir_find_leaf(const Module *m, OpKind kind, const char *name); /* or NULL */
+/* The leaves of all programs by kind and name; those of one name in the order of the program. */
+typedef VEC(Op *) Leaves;
+Leaves ir_leaves(const Module *m, Arena *a);
+Op *ir_find_leaf(const Leaves *l, OpKind kind, const char *name); /* or NULL */
 
 /* expr.c: constructors fold nothing but keep normal form; simplify folds constants and the identities that
    hold for inf and NaN as well (x + 0 of integers, x * 1, where of a literal, double negation). */
