@@ -37,6 +37,7 @@ typedef struct {
   int *forced; /* slot that a value should have, or -1 */
   int *use;    /* last step of its own region that uses a value */
   int *made;   /* step that makes it */
+  int *step;   /* of the program's ops, by Op.order */
   int clock;
   int64_t workspace;
 } Planner;
@@ -194,14 +195,11 @@ static void update_in_place(Planner *p, const Op *update, const Steps *steps) {
     g = &plan;
     if (!cg_escapes(g, p->m, p->users, next)) return;
   }
-  for (int i = 0; i < steps->n; i++)
-    for (int k = 0; k < steps->at[i].n; k++) {
-      const Op *op = steps->at[i].op[k];
-      for (int j = 0; j < op->nin; j++) {
-        if (op->in[j] != leaf || op == update || i < at) continue;
-        if (i > at || !in_place(p, s, g, next, leaf)) return;
-      }
-    }
+  for (int i = 0; i < p->users[leaf].op.n; i++) {
+    const Op *op = p->users[leaf].op.at[i];
+    if (op == update || p->step[op->order] < at) continue;
+    if (p->step[op->order] > at || !in_place(p, s, g, next, leaf)) return;
+  }
   p->forced[next] = p->of[leaf];
 }
 
@@ -213,6 +211,7 @@ static void last_uses(Planner *p, const Region *r, const Steps *steps) {
   for (int i = 0; i < steps->n; i++)
     for (int k = 0; k < steps->at[i].n; k++) {
       const Op *op = steps->at[i].op[k];
+      if (!r->parent) p->step[op->order] = i;
       for (int j = 0; j < op->nin; j++) {
         int now = op->kind == OP_UPDATE ? INT_MAX : i;
         if (p->use[op->in[j]] < now) p->use[op->in[j]] = now;
@@ -226,6 +225,7 @@ static void last_uses(Planner *p, const Region *r, const Steps *steps) {
 
 static void walk(Planner *p, Region *r) {
   Steps steps = cg_steps(r, p->a);
+  if (!r->parent) p->step = NEW_ARRAY(p->a, int, r->ops.n + 1);
   last_uses(p, r, &steps);
   for (int i = 0; i < r->ops.n; i++)
     if (op_class(r->ops.at[i]->kind) == CLS_LEAF) place_leaf(p, r->ops.at[i]);
@@ -278,27 +278,34 @@ static int64_t find_gap(const Planner *p, const Slot *s, int64_t floor, Span *ta
   return best >= 0 ? best : at;
 }
 
+static int by_size(const void *a, const void *b) {
+  const Slot *x = *(Slot *const *)a, *y = *(Slot *const *)b;
+  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+  return x < y ? -1 : x > y;
+}
+
 static int64_t lay_out(Planner *p) {
   int64_t top = 0;
+  Slot **order = NEW_ARRAY(p->a, Slot *, p->slot.n + 1);
+  int n = 0;
   for (int i = 0; i < p->slot.n; i++) {
     Slot *s = &p->slot.at[i];
-    if (!s->leaf) continue;
+    s->bytes = min_i64(s->bytes, ARENA_LIMIT);
+    if (!s->leaf) {
+      order[n++] = s;
+      continue;
+    }
     s->offset = top;
-    top = min_i64(ARENA_LIMIT, top + aligned(min_i64(s->bytes, ARENA_LIMIT)));
+    top = min_i64(ARENA_LIMIT, top + aligned(s->bytes));
   }
   int64_t floor = top;
   Span *taken = NEW_ARRAY(p->a, Span, p->slot.n);
-  for (;;) {
-    Slot *next = NULL;
-    for (int i = 0; i < p->slot.n; i++) {
-      Slot *s = &p->slot.at[i];
-      if (s->offset < 0 && (!next || s->bytes > next->bytes)) next = s;
-    }
-    if (!next) return top;
-    next->bytes = min_i64(next->bytes, ARENA_LIMIT);
-    next->offset = min_i64(ARENA_LIMIT, find_gap(p, next, floor, taken));
-    top = max_i64(top, min_i64(ARENA_LIMIT, next->offset + aligned(next->bytes)));
+  qsort(order, (size_t)n, sizeof *order, by_size);
+  for (int i = 0; i < n; i++) {
+    order[i]->offset = min_i64(ARENA_LIMIT, find_gap(p, order[i], floor, taken));
+    top = max_i64(top, min_i64(ARENA_LIMIT, order[i]->offset + aligned(order[i]->bytes)));
   }
+  return top;
 }
 
 void cg_buffers(Module *m, PassContext *cx) {
