@@ -90,7 +90,7 @@ static void header(Emit *e, Str *out) {
 }
 
 /* The numbers of collectives or taps, by name. */
-static void numbers(Emit *e, Str *out, const char *what, const Names *names) {
+static void numbers(Emit *e, Str *out, const char *what, const NameList *names) {
   if (!names->n) return;
   str_printf(e->a, out, "\nenum { // %s\n", what);
   for (int i = 0; i < names->n; i++) str_printf(e->a, out, "%s,\n", names->at[i]);
@@ -106,7 +106,7 @@ const char *cg_emit_c(const Module *m, Arena *a) {
   Emit *e = NEW(a, Emit);
   *e = (Emit){.m = m, .a = a, .users = cg_users(m, a), .place = cg_places(m, a), .infinite = NEW_ARRAY(a, char, m->values.n)};
   for (const char *const *n = (const char *const[]){"leaves", "settings", "collectives", "taps", "program", NULL}; *n; n++)
-    vec_push(a, e->global, *n);
+    emit_take(e, &e->global, *n);
   Str functions = {0}, tables = {0}, out = {0};
   bool has[3];
   emit_functions(e, &functions, has);

@@ -6,7 +6,10 @@
 
 #include "cg.h"
 
-typedef VEC(const char *) Names;
+typedef struct {
+  struct TakenName *all;
+} Names; /* identifiers that are taken: emit_names.c */
+typedef VEC(const char *) NameList;
 
 typedef struct {
   const Module *m;
@@ -18,15 +21,20 @@ typedef struct {
   Str tables;             /* static tables */
   Str kernels;            /* a function per group */
   VEC(const char *) dims; /* initialisers of the split dims seen so far */
-  Names dim_names;
+  VEC(const char *) dim_names;
   VEC(const Op *) collectives, taps;
-  Names collective_names, tap_names; /* of their numbers, an enum */
+  NameList collective_names, tap_names; /* of their numbers, an enum */
+  const char **pointer;                 /* by ValueId: its variable in the function being printed, or NULL */
   bool uses_random;
   char *infinite; /* by ValueId: emit_finite.c */
 } Emit;
 
+/* ---- names: emit_names.c ---------------------------------------------------------------------------------------- */
 const char *emit_name(Emit *e, Names *taken, const char *wish); /* a C identifier that is not taken yet */
-void emit_string(Emit *e, Str *s, const char *text);            /* as a C string literal */
+void emit_take(Emit *e, Names *taken, const char *name);        /* this very name */
+void emit_release(Names *taken, const char *name);              /* it may be used again */
+
+void emit_string(Emit *e, Str *s, const char *text); /* as a C string literal */
 const char *emit_ctype(DType d);
 const char *emit_where(Emit *e, const Op *op); /* "charlm.dt:21", safe in a comment, or "" */
 const char *emit_file(const Emit *e, const Op *op);

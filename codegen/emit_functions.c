@@ -13,32 +13,23 @@
 typedef struct Block Block;
 struct Block {
   Emit *e;
-  Block *up;
   Names *names; /* of the function */
   Str head, body;
-  VEC(ValueId) value;
-  Names pointer; /* variable of value[i] */
   const Region *region;
 };
 
 #define LINE(...) str_printf(b->e->a, &b->body, __VA_ARGS__)
 
-static const char *known(const Block *b, ValueId v) {
-  for (; b; b = b->up)
-    for (int i = 0; i < b->value.n; i++)
-      if (b->value.at[i] == v) return b->pointer.at[i];
-  return NULL;
-}
-
+/* A variable is declared in the block of its value's region, so all that may use it sees it. */
 static void remember(Block *b, ValueId v, const char *name) {
-  vec_push(b->e->a, b->value, v);
-  vec_push(b->e->a, b->pointer, name);
+  assert(b->e->m->values.at[v].region == b->region && "a block declares what its own region has");
+  b->e->pointer[v] = name;
 }
 
 static const char *address(Block *b, const Place *p) {
   Str s = {0};
   str_printf(b->e->a, &s, "AT(%lld", (long long)p->offset);
-  for (int i = 0; i < p->n; i++) str_printf(b->e->a, &s, " + %s * %lld", known(b, p->counter[i]), (long long)p->stride[i]);
+  for (int i = 0; i < p->n; i++) str_printf(b->e->a, &s, " + %s * %lld", b->e->pointer[p->counter[i]], (long long)p->stride[i]);
   str_put(b->e->a, &s, ")");
   return s.at;
 }
@@ -46,7 +37,7 @@ static const char *address(Block *b, const Place *p) {
 /* The variable that points to v (a repeat's counter: the counter itself). */
 static const char *pointer(Block *b, ValueId v) {
   Emit *e = b->e;
-  const char *name = known(b, v);
+  const char *name = e->pointer[v];
   if (name) return name;
   const Place *p = &e->place[v];
   if (p->kind == PLACE_SETTING) return arena_printf(e->a, "&cx->setting[%d]", p->setting);
@@ -214,7 +205,7 @@ static void repeat(Block *b, const Op *op) {
     }
   ValueId counter = body->args.at[0];
   const char *l = emit_name(e, b->names, e->m->values.at[counter].name);
-  Block inner = {.e = e, .up = b, .names = b->names, .region = body};
+  Block inner = {.e = e, .names = b->names, .region = body};
   remember(&inner, counter, l);
   for (int i = op->ncarried; i < op->ncarried + op->ninvariant; i++)
     if (e->place[op->in[i]].kind == PLACE_COUNTER) remember(&inner, body->args.at[1 + i], pointer(b, op->in[i]));
@@ -268,10 +259,12 @@ void emit_functions(Emit *e, Str *out, bool has[3]) {
   static const char *const names[] = {"forward", "backward", "update"};
   const Region *r = e->m->programs.at[0].body;
   Steps steps = cg_steps(r, e->a);
+  e->pointer = NEW_ARRAY(e->a, const char *, e->m->values.n + 1);
   for (int phase = 0, at = 0; phase < 3; phase++) {
     Names taken = {0};
     Block b = {.e = e, .names = &taken, .region = r};
     e->function = &taken;
+    memset(e->pointer, 0, (size_t)e->m->values.n * sizeof *e->pointer);
     int end = at;
     while (end < steps.n &&
            (phase == 2 || op_class(steps.at[end].op[0]->kind) == CLS_LEAF || (int)steps.at[end].op[0]->phase <= phase))

@@ -1,61 +1,9 @@
-/* emit_kernel.c: names, tables of dims, and the head of a kernel: its parameters and the ranges of split indices.
+/* emit_kernel.c: tables of dims, and the head of a kernel: its parameters and the ranges of split indices.
 
      static void layer_n_21(dtrt_Context *cx, const float *restrict x, float *restrict n) {
        int64_t b_lo, b_n;
        dtrt_range(cx, &dim_B_data, &b_lo, &b_n);                                                              */
-#include <ctype.h>
-
 #include "emit.h"
-
-static const char *const RESERVED[] = {
-    "auto",     "break",  "case",     "char",    "const",    "continue", "default", "do",     "double",   "else",     "enum",
-    "extern",   "float",  "for",      "goto",    "if",       "inline",   "int",     "long",   "register", "restrict", "return",
-    "short",    "signed", "sizeof",   "static",  "struct",   "switch",   "typedef", "union",  "unsigned", "void",     "volatile",
-    "while",    "bool",   "true",     "false",   "asm",      "typeof",   "main",    "cx",     "AT",       "unix",     "linux",
-    "INFINITY", "NAN",    "NULL",     "forward", "backward", "update",   "check",   "memcpy", "memset",   "exp",      "log",
-    "sqrt",     "tanh",   "erf",      "sin",     "cos",      "pow",      "floor",   "abs",    "fabs",     "y0",       "y1",
-    "yn",       "j0",     "j1",       "jn",      "gamma",    "index",    "time",    "log1p",  "rint",     "div",      "exit",
-    "signal",   "printf", "abort",    "malloc",  "free",     "select",   "read",    "write",  "link",     "dup",      "I",
-    "fmax",     "fmin",   "fma",      "fmod",    "trunc",    "round",    "cbrt",    "exp2",   "expm1",    "char",     "size_t",
-    "isnan",    "isinf",  "isfinite", "signbit", "copysign", "see",
-};
-
-static bool taken_by(const Names *names, const char *s) {
-  for (int i = 0; i < names->n; i++)
-    if (!strcmp(names->at[i], s)) return true;
-  return false;
-}
-
-/* One of them, or its f32 form: `powf`. */
-static bool reserved(const char *s) {
-  size_t n = strlen(s);
-  for (size_t i = 0; i < sizeof RESERVED / sizeof *RESERVED; i++) {
-    size_t k = strlen(RESERVED[i]);
-    if (!strncmp(RESERVED[i], s, k) && (n == k || (n == k + 1 && s[k] == 'f'))) return true;
-  }
-  return false;
-}
-
-/* Names of the runtime and of integer types: a number behind does not tell them apart. */
-static bool reserved_prefix(const char *s) {
-  return !strncmp(s, "dtrt_", 5) || !strncmp(s, "DTRT_", 5) || !strncmp(s, "int", 3) || !strncmp(s, "uint", 4);
-}
-
-const char *emit_name(Emit *e, Names *taken, const char *wish) {
-  char safe[48];
-  int n = 0;
-  for (const char *c = wish; *c && n < 40; c++) safe[n++] = isalnum((unsigned char)*c) && !(*c & 0x80) ? *c : '_';
-  safe[n] = 0;
-  while (n > 0 && safe[n - 1] == '_') safe[--n] = 0;
-  bool bare = isalpha((unsigned char)safe[0]) && !reserved_prefix(safe);
-  const char *base = arena_printf(e->a, "%s%s", bare ? "" : "v", safe), *name = base;
-  // names of the file and of the function being printed must not hide each other
-  const Names *other = taken == &e->global ? e->function : &e->global;
-  for (int k = 1; reserved(name) || taken_by(taken, name) || (other && taken_by(other, name)); k++)
-    name = arena_printf(e->a, "%s_%d", base, k);
-  vec_push(e->a, *taken, name);
-  return name;
-}
 
 void emit_string(Emit *e, Str *s, const char *text) {
   str_put(e->a, s, "\"");

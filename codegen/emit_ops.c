@@ -7,7 +7,7 @@
 Kernel *emit_simple(Emit *e, const Op *op, const char *reserved, Scope *s) {
   Kernel *k = emit_kernel(e, op, e->m->values.at[op->out[0]].name);
   char *words = arena_strdup(e->a, reserved), *rest = NULL;
-  for (char *w = strtok_r(words, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) vec_push(e->a, k->local, (const char *)w);
+  for (char *w = strtok_r(words, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) emit_take(e, &k->local, w);
   *s = (Scope){.k = k, .op = op, .now = &k->body};
   for (int i = 0; i < op->space.n; i++) {
     const Index *x = &op->space.idx[i];

@@ -442,8 +442,7 @@ static void kept_in_memory(Rows *r, const Segment *seg) {
 /* The names of a segment's loops are free again behind it. */
 static void release_names(Rows *r, const Segment *seg) {
   for (int j = 0; j < seg->n; j++)
-    for (int i = 0; i < r->k->local.n && r->loop[j].name; i++)
-      if (r->k->local.at[i] == r->loop[j].name) r->k->local.at[i] = "";
+    if (r->loop[j].name) emit_release(&r->k->local, r->loop[j].name);
 }
 
 static void print_segment(Rows *r, int segment) {
@@ -543,7 +542,7 @@ Kernel *emit_rows(Emit *e, const Step *step) {
   r->k = emit_kernel(e, named, e->m->values.at[named->out[0]].name);
   for (int p = 0; p < r->g.nmember; p++)
     if (!r->escapes[p] && emit_watched(e, r->g.member[p].op, 0)) r->k->sees = true;
-  if (r->k->sees) vec_push(e->a, r->k->local, "see");
+  if (r->k->sees) emit_take(e, &r->k->local, "see");
   r->out = &r->k->body;
   row_buffers(r);
   begin_columns(r);

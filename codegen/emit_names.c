@@ -1,0 +1,106 @@
+/* emit_names.c: identifiers of the emitted file: the user's names made safe, and told apart by a number.
+
+     layer.wq -> layer_wq     x twice -> x, x_1     int -> vint     exp -> exp_1
+
+   A scope is a set of names; those of the file and of the function being printed do not hide each other. A name that
+   was asked for often remembers the next number to try, so that n names alike are made in n steps. */
+#include <ctype.h>
+
+#include "emit.h"
+
+/* uthash takes its memory from the arena that is in scope as `arena`, and never gives it back. */
+#define uthash_malloc(size) arena_alloc(arena, (size))
+#define uthash_free(p, size) ((void)(p), (void)(size))
+#include <uthash.h>
+
+struct TakenName {
+  const char *name;
+  bool free;              /* released: may be taken again */
+  struct TakenName *base; /* of x_3: x, and the 3 */
+  int number;
+  int next; /* of x: all of x_1 to x_<next - 1> are taken */
+  UT_hash_handle hh;
+};
+
+static const char *const RESERVED[] = {
+    "auto",     "break",  "case",     "char",    "const",    "continue", "default", "do",     "double",   "else",     "enum",
+    "extern",   "float",  "for",      "goto",    "if",       "inline",   "int",     "long",   "register", "restrict", "return",
+    "short",    "signed", "sizeof",   "static",  "struct",   "switch",   "typedef", "union",  "unsigned", "void",     "volatile",
+    "while",    "bool",   "true",     "false",   "asm",      "typeof",   "main",    "cx",     "AT",       "unix",     "linux",
+    "INFINITY", "NAN",    "NULL",     "forward", "backward", "update",   "check",   "memcpy", "memset",   "exp",      "log",
+    "sqrt",     "tanh",   "erf",      "sin",     "cos",      "pow",      "floor",   "abs",    "fabs",     "y0",       "y1",
+    "yn",       "j0",     "j1",       "jn",      "gamma",    "index",    "time",    "log1p",  "rint",     "div",      "exit",
+    "signal",   "printf", "abort",    "malloc",  "free",     "select",   "read",    "write",  "link",     "dup",      "I",
+    "fmax",     "fmin",   "fma",      "fmod",    "trunc",    "round",    "cbrt",    "exp2",   "expm1",    "char",     "size_t",
+    "isnan",    "isinf",  "isfinite", "signbit", "copysign", "see",
+};
+
+/* One of them, or its f32 form: `powf`. */
+static bool reserved(const char *s) {
+  size_t n = strlen(s);
+  for (size_t i = 0; i < sizeof RESERVED / sizeof *RESERVED; i++) {
+    size_t k = strlen(RESERVED[i]);
+    if (!strncmp(RESERVED[i], s, k) && (n == k || (n == k + 1 && s[k] == 'f'))) return true;
+  }
+  return false;
+}
+
+/* Names of the runtime and of integer types: a number behind does not tell them apart. */
+static bool reserved_prefix(const char *s) {
+  return !strncmp(s, "dtrt_", 5) || !strncmp(s, "DTRT_", 5) || !strncmp(s, "int", 3) || !strncmp(s, "uint", 4);
+}
+
+static struct TakenName *find(const Names *names, const char *name) {
+  struct TakenName *n = NULL;
+  HASH_FIND_STR(names->all, name, n);
+  return n;
+}
+
+static bool is_taken(const Names *names, const char *name) {
+  const struct TakenName *n = names ? find(names, name) : NULL;
+  return n && !n->free;
+}
+
+static struct TakenName *entry(Arena *arena, Names *names, const char *name) {
+  struct TakenName *n = find(names, name);
+  if (n) return n;
+  n = NEW(arena, struct TakenName);
+  *n = (struct TakenName){.name = name, .free = true, .next = 1};
+  HASH_ADD_KEYPTR(hh, names->all, n->name, strlen(n->name), n);
+  return n;
+}
+
+void emit_take(Emit *e, Names *names, const char *name) { entry(e->a, names, name)->free = false; }
+
+void emit_release(Names *names, const char *name) {
+  struct TakenName *n = find(names, name);
+  assert(n && "only what was taken is released");
+  n->free = true;
+  if (n->base && n->number < n->base->next) n->base->next = n->number;
+}
+
+/* At most 40 characters, none but letters, digits and underscores. */
+static const char *safe_name(Emit *e, const char *wish) {
+  char safe[48];
+  int n = 0;
+  for (const char *c = wish; *c && n < 40; c++) safe[n++] = isalnum((unsigned char)*c) && !(*c & 0x80) ? *c : '_';
+  safe[n] = 0;
+  while (n > 0 && safe[n - 1] == '_') safe[--n] = 0;
+  bool bare = isalpha((unsigned char)safe[0]) && !reserved_prefix(safe);
+  return arena_printf(e->a, "%s%s", bare ? "" : "v", safe);
+}
+
+const char *emit_name(Emit *e, Names *taken, const char *wish) {
+  const char *name = safe_name(e, wish);
+  const Names *other = taken == &e->global ? e->function : &e->global;
+  struct TakenName *base = entry(e->a, taken, name), *own = base;
+  int k = 0;
+  while (reserved(name) || !own->free || is_taken(other, name)) {
+    k = k ? k + 1 : base->next;
+    name = arena_printf(e->a, "%s_%d", base->name, k);
+    own = entry(e->a, taken, name);
+  }
+  if (k) base->next = k + 1, own->base = base, own->number = k;
+  own->free = false;
+  return own->name;
+}
