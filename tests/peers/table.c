@@ -3,6 +3,7 @@
 
      # expert: 12345 bytes      received per device and step, by a plan that the comment derives
      # share: 1/3               of the whole program's products, where the split dims do not allow 1/devices
+     # model: ../NAME.dt        the program, where it is another file
 
    A case holds when dtc receives no more than its reference (a model: 16 KiB more, since references leave norm gains and
    scalars out) and its products are not repeated: at most 1.02 times that share. The cases that misses.txt names do not
@@ -76,25 +77,43 @@ static double noted(const char *text, const char *key, double otherwise) {
   return *end == '/' ? x / strtod(end + 1, NULL) : x;
 }
 
-/* The product of the sizes in `mesh pod(data = 2, model = 2)`. */
+/* "(data = 2, model = 2)..." of the line that declares the mesh. */
+static const char *mesh_of(const char *text) {
+  const char *at = strstr(text, "\nmesh ");
+  if (!at && strncmp(text, "mesh ", 5)) stop("no mesh in", text);
+  return strchr(at ? at : text, '(');
+}
+
 static double devices(const char *text) {
-  const char *at = strstr(text, "mesh ");
   double n = 1;
-  for (at += at ? strcspn(at, ")(") : 0; at && *at && *at != ')'; at++)
+  for (const char *at = mesh_of(text); *at && *at != ')'; at++)
     if (*at == '=') n *= atof(at + 1);
   return n;
 }
 
+/* The file that `# model: ` names, seen from the case's own; else the case itself. */
+static char *model_of(const char *text, char *path) {
+  const char *at = strstr(text, "# model: ");
+  char *model = NULL;
+  if (!at) return path;
+  at += strlen("# model: ");
+  if (asprintf(&model, "%s/%.*s", dirname(strdup(path)), (int)strcspn(at, "\n"), at) < 0) abort();
+  return model;
+}
+
 static void add_case(Cases *cs, char *name, char *path, double reference) {
+  char *notes = text_of(path);
+  if (!notes || cs->n == MAX_CASES) stop("cannot read", path);
+  path = model_of(notes, path);
   char *text = text_of(path);
-  if (!text || cs->n == MAX_CASES) stop("cannot read", path);
+  if (!text) stop("cannot read", path);
   Case *c = &cs->at[cs->n++];
   *c = (Case){.name = name, .path = path, .shardy = -1, .shardy_credited = -1, .gspmd = -1};
   c->model = strstr(text, "\ntrain ") || strstr(text, "tap loss ");
-  c->reference = noted(text, "expert", reference);
-  c->share = noted(text, "share", 1 / devices(text));
+  c->reference = noted(notes, "expert", reference);
+  c->share = noted(notes, "share", 1 / devices(text));
   if (c->reference < 0) stop("no reference in", path);
-  free(text);
+  free(text), free(notes);
 }
 
 /* Cuts a line of comma-separated fields, some of them in quotes, in place. */
@@ -168,9 +187,8 @@ static double number(const char *path, const char *key) {
 
 /* "data=1,model=1" for `mesh pod(data = 2, model = 2)` */
 static void one_device(const char *text, char *mesh, size_t size) {
-  const char *at = strstr(text, "mesh ");
   size_t n = 0;
-  for (at += strcspn(at, "(") + 1; *at != ')'; at += strcspn(at, ",)")) {
+  for (const char *at = mesh_of(text) + 1; *at != ')'; at += strcspn(at, ",)")) {
     at += strspn(at, " ,");
     n += (size_t)snprintf(mesh + n, size - n, "%s%.*s=1", n ? "," : "", (int)strcspn(at, " ="), at);
   }

@@ -85,3 +85,14 @@ UNIT(charlm_with_both_axes_on_the_batch) {
   const char *dt = batch_over_both(tests_path("../examples/charlm.dt"));
   check_meshes(dt, "T=32", "data=1,model=1", (const char *const[]){"data=2,model=2", "data=3,model=2", NULL});
 }
+
+/* 6 heads over 4 ranks and 50257 words over 8; sequences split between blocks, and from end to end. */
+UNIT(charlm_on_three_axes) {
+  check_meshes(tests_path("../examples/charlm_3d.dt"), "T=16,D=48,L=2", "data=1,seq=1,model=1",
+               (const char *const[]){"data=2,seq=2,model=2", NULL});
+}
+
+UNIT(llama_on_three_axes) {
+  check_meshes(tests_path("../examples/llama_3d.dt"), "T=16,D=48,L=2", "data=1,seq=1,model=1",
+               (const char *const[]){"data=2,seq=2,model=2", NULL});
+}
