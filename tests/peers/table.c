@@ -169,10 +169,15 @@ static void read_more(Cases *cs) {
 
 /* ---- what dtc does ------------------------------------------------------------------------------------------------ */
 
-static bool run(char *const *argv) {
+/* Runs dtc; what it says (warnings of plans that move much) goes to the file `said`. */
+static bool run(char *const *argv, const char *said) {
   pid_t pid;
   int status;
-  if (posix_spawn(&pid, argv[0], NULL, NULL, argv, environ)) stop("cannot run", argv[0]);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_addopen(&files, STDERR_FILENO, said, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  if (posix_spawn(&pid, argv[0], &files, NULL, argv, environ)) stop("cannot run", argv[0]);
+  posix_spawn_file_actions_destroy(&files);
   while (waitpid(pid, &status, 0) < 0)
     if (errno != EINTR) return false;
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -196,14 +201,17 @@ static void one_device(const char *text, char *mesh, size_t size) {
 
 /* Plans a case; on = 1 device when `mesh` is given, which tells the whole program's work. */
 static bool plan(const Case *c, const char *folder, const char *mesh, char *schedule, char *memory) {
-  char emit[256];
-  sprintf(schedule, "%s/schedule", folder), sprintf(memory, "%s/memory", folder);
+  char emit[256], said[64];
+  sprintf(schedule, "%s/schedule", folder), sprintf(memory, "%s/memory", folder), sprintf(said, "%s/said", folder);
   snprintf(emit, sizeof emit, "--emit=schedule-json=%s,memory-json=%s", schedule, memory);
   char *argv[10] = {DTC_BINARY, c->path, "--keep-gathered", emit};
   int n = 4;
   if (!strcmp(strrchr(c->path, '.'), ".ir")) argv[n++] = "--from=annotated";
   if (mesh) argv[n++] = "--mesh", argv[n++] = (char *)mesh;
-  return run(argv);
+  bool ok = run(argv, said);
+  if (!ok) fputs(text_of(said), stderr);
+  remove(said);
+  return ok;
 }
 
 static void measure(Case *c, const char *folder) {
