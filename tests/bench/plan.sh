@@ -19,7 +19,9 @@ seconds() {
 
 for mesh in 2,2,2 8,1,8 8,2,8 16,4,8 64,2,8 64,8,8 256,4,8 256,8,8; do
   IFS=, read -r data seq tensor <<< "$mesh"
-  printf '%6d devices (%s): %s s\n' $((data * seq * tensor)) "$mesh" "$(seconds --mesh "data=$data,seq=$seq,model=$tensor")"
+  took=$(seconds --mesh "data=$data,seq=$seq,model=$tensor")
+  printf '%6d devices (%s): %s s\n' $((data * seq * tensor)) "$mesh" "$took"
 done | tee /dev/stderr | awk '{t = $(NF - 1); if (NR == 1 || t < least) least = t; if (t > most) most = t}
   END {printf "slowest / fastest: %.2f (at most 2)\n", most / least}'
-printf '2 layers: %s s, 126 layers: %s s\n' "$(seconds --set L=2)" "$(seconds)"
+few=$(seconds --set L=2)
+echo "2 layers: $few s, 126 layers: $(seconds) s"
