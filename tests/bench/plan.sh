@@ -13,7 +13,7 @@ TIMEFORMAT='%U %S'
 # seconds DTC_ARGUMENTS...
 seconds() {
   for ((i = 0; i < runs; i++)); do
-    { time "$dtc" "$model" --emit=schedule "$@" > /dev/null; } 2>&1
+    { time "$dtc" "$model" --emit=schedule "$@" > /dev/null 2>&1; } 2>&1
   done | awk '{t = $1 + $2; if (NR == 1 || t < least) least = t} END {printf "%.3f\n", least}'
 }
 
