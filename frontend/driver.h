@@ -37,7 +37,9 @@ typedef struct {
   VEC(const char *) print_after; /* names of passes, or "all" */
   const char *from;              /* a stage or a pass, or NULL */
   const char *stop_after;        /* a pass, or NULL */
-  bool time_passes, keep_gathered;
+  bool time_passes, keep_gathered, propagate_only;
+  const char *cluster;  /* --cluster: a name or a file, or NULL */
+  int64_t memory_limit; /* --memory-limit: bytes, 0: none */
   DiagFormat errors;
   const char *cc; /* --cc, or NULL */
   const char *explain;           /* NULL: nobody asks; "": all; a code, a line or a %value */

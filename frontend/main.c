@@ -126,7 +126,10 @@ static void print_notes(const Session *s, const PassContext *cx) {
 
 static bool compile(Session *s) {
   const Options *o = s->o;
-  s->cx = (PassContext){.diags = s->diags, .keep_gathered = o->keep_gathered};
+  s->cx = (PassContext){.diags = s->diags, .keep_gathered = o->keep_gathered, .propagate_only = o->propagate_only};
+  s->cx.memory_limit = o->memory_limit;
+  s->cx.cluster = cluster_find(s->arena, s->diags, &s->m->mesh, o->cluster ? o->cluster : "host");
+  if (!s->cx.cluster) return false;
   if (o->explain) s->cx.origins = part_origins_new(s->arena);
   if (o->explain) s->original = ir_clone(s->m, s->arena);
   int first = o->from ? pipeline_start(o->from) : 0, last = last_pass(o);

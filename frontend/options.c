@@ -20,6 +20,9 @@ enum {
   KEY_STOP_AFTER,
   KEY_TIME,
   KEY_GATHERED,
+  KEY_CLUSTER,
+  KEY_MEMORY,
+  KEY_PARTITION,
   KEY_ERRORS,
   KEY_CC,
   KEY_EXPLAIN,
@@ -35,6 +38,11 @@ static const struct argp_option option_table[] = {
     {"emit", KEY_EMIT, "KIND[=PATH],...", 0,
      "what to make: see below. Text without a PATH goes to standard output, as does PATH -", 0},
     {"cc", KEY_CC, "PATH", 0, "the C compiler for exe", 0},
+    {"cluster", KEY_CLUSTER, "NAME|FILE.json", 0,
+     "what links and devices can do: host (the default), bytes (fewest bytes), h100, a100, or a file", 0},
+    {"memory-limit", KEY_MEMORY, "SIZE", 0, "bytes of a device, with K, M, G or T: nothing larger is made on the way", 0},
+    {"partition", KEY_PARTITION, "global|propagate", 0,
+     "how open layouts are chosen: for the whole program by cost (the default), or by spreading what is given", 0},
     {"keep-gathered", KEY_GATHERED, NULL, 0, "keep gathered values for the backward pass instead of gathering them again", 0},
     {NULL, 0, NULL, 0, "Messages:", 1},
     {"error-format", KEY_ERRORS, "text|json", 0, "how errors are printed; json: one object per line", 1},
@@ -81,6 +89,27 @@ static bool positive(const char *s, int64_t *out) {
   long long v = strtoll(s, &end, 10);
   *out = v;
   return isdigit((unsigned char)*s) && *end == 0 && errno == 0 && v > 0;
+}
+
+/* `80G`: units of 1024. */
+static int64_t size_value(const char *text, struct argp_state *state) {
+  static const char units[] = "KMGT";
+  size_t n = strlen(text);
+  const char *unit = n > 1 && text[n - 1] ? strchr(units, text[n - 1]) : NULL;
+  char digits[32] = "";
+  int64_t bytes = 0;
+  n -= unit != NULL;
+  if (n < sizeof digits) memcpy(digits, text, n), digits[n] = 0;
+  bool ok = positive(digits, &bytes);
+  for (const char *u = units; unit && u <= unit; u++) ok = ok && checked_mul(bytes, 1024, &bytes);
+  if (!ok) argp_error(state, "--memory-limit: expected a number of bytes, such as 512M or 80G, not `%s`", text);
+  return bytes;
+}
+
+static bool propagates(const char *text, struct argp_state *state) {
+  if (strcmp(text, "global") && strcmp(text, "propagate"))
+    argp_error(state, "--partition is global or propagate, not `%s`", text);
+  return !strcmp(text, "propagate");
 }
 
 /* `data=4,model=2`; lists of FrontendOptions have no type of their own, hence a macro. */
@@ -165,6 +194,9 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   case KEY_SET: PUSH_SIZES(o, o->frontend.dims, text, "--set", state); break;
   case KEY_EMIT: add_emits(o, text, state); break;
   case KEY_CC: o->cc = text; break;
+  case KEY_CLUSTER: o->cluster = text; break;
+  case KEY_MEMORY: o->memory_limit = size_value(text, state); break;
+  case KEY_PARTITION: o->propagate_only = propagates(text, state); break;
   case KEY_GATHERED: o->keep_gathered = true; break;
   case KEY_EXPLAIN: o->explain = text ? text : ""; break;
   case KEY_DIFF: o->diff = ""; break;

@@ -388,6 +388,21 @@ int64_t move_bytes(const Mesh *m, OpKind kind, const Type *from, const Type *to)
   return move_most(m, from, to) * size;
 }
 
+/* A rank needs every element that it wants at least once, because another's contribution is missing; and all transfers of
+   an element are (contributors - 1) + (ranks that want it - 1) at least, shared by all ranks. */
+double move_bound(const Mesh *m, const Type *from, const Type *to) {
+  double size = (double)dtype_size(from->dtype), g = (double)contributors(from, to), want = 1, whole = 1;
+  if (g < 2) return (double)move_most(m, from, to) * size;
+  double ranks = (double)mesh_devices(m);
+  for (int i = 0; i < to->pending.n; i++) ranks /= (double)to->pending.part[i].size; /* each of these sums is one of its own */
+  for (int d = 0; d < to->rank; d++) {
+    whole *= (double)to->dim[d].size;
+    want *= (double)to->dim[d].size / (double)split_count(&to->dim[d].split);
+  }
+  double all = want + whole * (g - 2) / ranks, one = type_windowed(to) ? 0 : (double)type_capacity(to);
+  return (all > one ? all : one) * size;
+}
+
 /* The atoms on which it depends what a rank receives. */
 static uint64_t received_mask(const Atoms *x, const Traffic *v) {
   Needs s;

@@ -66,28 +66,6 @@ static uint64_t type_hash(const Type *t) {
   return h + sums;
 }
 
-static int64_t parts_count(int n, const AxisPart *part) {
-  int64_t k = 1;
-  for (int i = 0; i < n; i++) k *= part[i].size;
-  return k;
-}
-
-/* The least bytes that some rank has to receive from here, on average over the ranks: every wanted element once (another's
-   contribution is always missing), and (contributors - 1) + (wanting ranks - 1) transfers of every element in all. */
-static double least_bytes(const Search *s, const Type *here) {
-  double size = (double)dtype_size(here->dtype);
-  int64_t kept = parts_count(s->to->pending.n, s->to->pending.part);
-  double g = (double)(parts_count(here->pending.n, here->pending.part) / kept),
-         ranks = (double)mesh_devices(s->mesh) / (double)kept;
-  if (g < 2) return (double)move_most(s->mesh, here, s->to) * size;
-  double want = 1, whole = 1;
-  for (int d = 0; d < here->rank; d++) {
-    whole *= (double)here->dim[d].size;
-    want *= (double)here->dim[d].size / (double)split_count(&s->to->dim[d].split);
-  }
-  return (want + whole * (g - 2) / ranks) * size;
-}
-
 /* ---- nodes ---------------------------------------------------------------------------------------------------------- */
 
 static bool better(Price a, int odd_a, Price b, int odd_b) {
@@ -103,7 +81,7 @@ static bool hopeless(const Search *s, const Type *here, Price price) {
     double fastest = 0;
     for (int a = 0; a < s->mesh->naxes; a++)
       if (s->cluster->bandwidth[a] > fastest) fastest = s->cluster->bandwidth[a];
-    double bytes = least_bytes(s, here);
+    double bytes = move_bound(s->mesh, here, s->to);
     price = price_add(price, (Price){bytes / fastest, bytes, 1});
   }
   return price_compare(price, best) > 0;
@@ -323,7 +301,7 @@ static bool direct(const Search *s, Price *price) {
   done.pending = s->to->pending;
   if (!s->uniform || !sharding_equal(&done, s->to)) return false;
   *price = price_step(s->mesh, s->cluster, OP_ALL_REDUCE, &slice, &done);
-  return price->bytes <= least_bytes(s, s->from) * (1 + 1e-9) + 8;
+  return price->bytes <= move_bound(s->mesh, s->from, s->to) * (1 + 1e-9) + 8;
 }
 
 /* ---- a standard collective in place of an exchange ------------------------------------------------------------------------ */

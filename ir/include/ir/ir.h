@@ -284,6 +284,9 @@ struct Region {
    else the elements that it lacks. traffic.c */
 int64_t move_received(const Mesh *m, OpKind kind, const Type *from, const Type *to, int64_t rank);
 int64_t move_bytes(const Mesh *m, OpKind kind, const Type *from, const Type *to); /* the largest of any rank */
+/* What the rank that receives most receives at least, whatever the way. Exact for complete values; for pending sums no way
+   does better, but where dims are uneven or replicas few the best may do worse. */
+double move_bound(const Mesh *m, const Type *from, const Type *to);
 typedef struct {
   OpKind kind;
   const Type *from, *to;

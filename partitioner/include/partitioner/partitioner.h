@@ -47,7 +47,9 @@ int plan_layout(Planner *p, const Type *t); /* a number for dtype, sizes, splits
 const Type *plan_layout_type(const Planner *p, int layout);
 const Price *plan_price(Planner *p, int from, int to); /* stays valid */
 
-/* What plan_new takes for no cluster: processes of one host. cluster.c */
+/* The cluster of a name (host, which is the default; bytes, h100, a100) or of a file (README.md), laid over the mesh. NULL
+   after an error, which names file and value. cluster.c */
+const Cluster *cluster_find(Arena *a, Diags *d, const Mesh *m, const char *name);
 const Cluster *cluster_default(Arena *a, const Mesh *m);
 
 /* The mesh axes that a collective runs over and its group size. */
