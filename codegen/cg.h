@@ -13,8 +13,9 @@ void cg_strides(const Type *t, int64_t stride[MAX_RANK]);
 int64_t cg_capacity(const Index *i);                /* elements of the largest rank's part of an index */
 bool cg_even(const Index *i);                       /* every rank has that many */
 bool cg_same_index(const Index *a, const Index *b); /* same range, dealt out alike */
-bool cg_is_split(const Split *s);
-int64_t cg_bytes(const Type *t); /* of the local buffer; a size beyond 2^62 is 2^62 */
+bool cg_is_split(const Split *s);                   /* does some rank hold another part of the dim than the whole? */
+bool cg_same_part(const Index *i, const Dim *d);    /* a rank's part of the index is that of the dim, or both are whole */
+int64_t cg_bytes(const Type *t);                    /* of the local buffer; a size beyond 2^62 is 2^62 */
 
 /* Who reads a value: ops of its region (a repeat counts as a user of its operands), and its region's yields. */
 typedef struct {
@@ -46,7 +47,8 @@ typedef struct {
   bool accumulates;                                    /* some outer index is reduced */
   int batch;                                           /* the outer index (not reduced) that becomes the BLAS's batch, or -1 */
   int64_t sa[MAX_INDEX], sb[MAX_INDEX], sc[MAX_INDEX]; /* by index: distance in A, B, C */
-  bool shift_a[MAX_INDEX], shift_b[MAX_INDEX];         /* the operand is whole along a split index: start at the rank's origin */
+  const Dim *shift_a[MAX_INDEX],
+      *shift_b[MAX_INDEX]; /* by index: the dim it reads, if that does not begin where the index does */
 } Product;
 bool cg_product(const Module *m, const Op *op, Product *out);
 

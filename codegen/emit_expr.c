@@ -4,8 +4,10 @@
      %wte[%tok[b,t], d]      ->  wte[row * 64 + d], after `const int64_t row = tok[...]` and its check
      idx(b) over a split b   ->  (int32_t)(b_lo + b)
 
-   A whole dim is addressed by the global value of its coordinate, a split one by the local index. Floating-point
-   functions are those of runtime/dtrt_math.h, which vectorise; f64 uses libm's. */
+     %x[2*i + p], i split    ->  x[2 * (i_lo + i) + p - x_lo]: x holds a window of its dim, x_lo is its first element
+
+   A whole dim is addressed by the global value of its coordinate, one that is split as the index that reads it by the
+   local index. Floating-point functions are those of runtime/dtrt_math.h, which vectorise; f64 uses libm's. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -154,13 +156,16 @@ static bool absorbed(const Scope *s, const IExpr *x) {
   return i >= 0 && !s->var[i].name;
 }
 
+/* x in the rank's part of the dim: an index that is split as the dim is counts from the same origin; anything else is
+   its global value less the first element that the rank holds. */
 static const char *coordinate(Scope *s, const Dim *dim, const IExpr *x) {
   const Hoisted *h = hoisted(s, x);
   if (h) return h->local;
   if (!cg_is_split(&dim->split)) return emit_index(s, x);
   int i = ix_single(x);
-  if (i < 0) internal_error("a split dim is read by more than one index");
-  return s->var[i].name;
+  if (i >= 0 && s->var[i].range->size == dim->size && split_equal(&s->var[i].range->split, &dim->split)) return s->var[i].name;
+  Range *r = emit_range(s->k, dim->size, &dim->split, dim->name ? dim->name : "part");
+  return emit_sum(s->k->e, emit_index(s, x), arena_printf(s->k->e->a, "-%s", emit_lo(s->k, r)));
 }
 
 const char *emit_offset(Scope *s, const Type *t, int n, IExpr *const *ix) {

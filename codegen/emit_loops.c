@@ -42,10 +42,9 @@ static void look_at(Look *k, const Type *t, int first, int n, IExpr *const *ix, 
       const Term *term = &ix[d]->term[i];
       if (term->kind == ATOM_INDEX) {
         int loop = k->self->loop[term->index];
-        const Index *x = &k->self->op->space.idx[term->index];
         if (loop >= 0) a.stride[loop] += term->coef * stride[d];
-        // a whole dim read by a split index starts at the rank's origin
-        if (cg_is_split(&x->split) && !split_equal(&x->split, &t->dim[d].split)) pin_index(k, term->index);
+        // where the index's part begins in the dim's part is added to its own loop
+        if (!cg_same_part(&k->self->op->space.idx[term->index], &t->dim[d])) pin_index(k, term->index);
       } else {
         IExpr one = {.n = 1, .term = (Term *)term};
         pin_all(k, &one);

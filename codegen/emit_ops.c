@@ -38,7 +38,7 @@ static bool stands_for_row(const Op *op, int i) { return i < op->space.nout && i
 /* Is coordinate d of the result this rank's by construction? */
 static bool own_coordinate(const Op *op, const Type *t, int d) {
   int i = ix_single(op->into[d]);
-  return !cg_is_split(&t->dim[d].split) || (i >= 0 && split_equal(&op->space.idx[i].split, &t->dim[d].split));
+  return !cg_is_split(&t->dim[d].split) || (i >= 0 && cg_same_part(&op->space.idx[i], &t->dim[d]));
 }
 
 Kernel *emit_scatter(Emit *e, const Op *op) {

@@ -31,14 +31,22 @@ static const char *run_count(Gemm *g, const Run *r) {
   return c == 1 ? n : arena_printf(g->e->a, "%s * %lld", n, (long long)c);
 }
 
-/* Where an operand begins: its pointer, plus the outer loops, plus the rank's origin along whole dims. */
-static const char *start(Gemm *g, const char *pointer, const int64_t *stride, const bool *shift) {
+/* How far into a dim's part the index's part begins. */
+static const char *origin(Gemm *g, int i, const Dim *dim) {
+  Range *r = emit_range(g->k, dim->size, &dim->split, dim->name ? dim->name : "part");
+  const char *lo = emit_lo(g->k, range_of(g, i)), *from = emit_lo(g->k, r);
+  return strcmp(from, "0") ? emit_sum(g->e, lo, arena_printf(g->e->a, "-%s", from)) : lo;
+}
+
+/* Where an operand begins: its pointer, plus the outer loops, plus where the rank's indices begin in dims that are not
+   split as they are. */
+static const char *start(Gemm *g, const char *pointer, const int64_t *stride, const Dim *const *shift) {
   Emit *e = g->e;
   const char *sum = "0";
   for (int i = 0; i < g->op->space.n; i++) {
     if (stride[i] == 0) continue;
     const char *at = "0";
-    if (shift && shift[i]) at = emit_lo(g->k, range_of(g, i));
+    if (shift && shift[i]) at = origin(g, i, shift[i]);
     if (g->var[i]) at = emit_sum(e, at, g->var[i]);
     if (!strcmp(at, "0")) continue;
     sum = emit_sum(e, sum,

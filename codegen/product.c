@@ -21,7 +21,7 @@ typedef struct {
 } Search;
 
 /* The distances of the op's indices in a read; false unless every coordinate is one index, each used once. */
-static bool read_strides(const Module *m, const Op *op, const Expr *read, int64_t stride[MAX_INDEX], bool shift[MAX_INDEX],
+static bool read_strides(const Module *m, const Op *op, const Expr *read, int64_t stride[MAX_INDEX], const Dim *shift[MAX_INDEX],
                          int where[MAX_INDEX], int bit) {
   if (read->op != EX_READ || read->otherwise || read->dtype != F32) return false;
   int64_t by_dim[MAX_RANK];
@@ -31,8 +31,8 @@ static bool read_strides(const Module *m, const Op *op, const Expr *read, int64_
     if (i < 0 || (where[i] & bit)) return false;
     where[i] |= bit;
     stride[i] = by_dim[d];
-    // a whole dim read by a split index starts at the rank's origin
-    shift[i] = !split_equal(&op->space.idx[i].split, &m->values.at[op->in[read->operand]].type.dim[d].split);
+    const Dim *dim = &m->values.at[op->in[read->operand]].type.dim[d];
+    shift[i] = cg_same_part(&op->space.idx[i], dim) ? NULL : dim;
   }
   return true;
 }
@@ -111,7 +111,7 @@ static void swap_operands(Search *s) {
   for (int i = 0; i < MAX_INDEX; i++) {
     int64_t t = p->sa[i];
     p->sa[i] = p->sb[i], p->sb[i] = t;
-    bool shift = p->shift_a[i];
+    const Dim *shift = p->shift_a[i];
     p->shift_a[i] = p->shift_b[i], p->shift_b[i] = shift;
     bool a = s->where[i] & IN_A, b = s->where[i] & IN_B;
     s->where[i] = (s->where[i] & IN_C) | (a ? IN_B : 0) | (b ? IN_A : 0);

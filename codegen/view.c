@@ -5,7 +5,12 @@
      f32[B=10@data, T=8]  over data = 4: capacities 3 x 8, strides 8, 1                                     */
 #include "cg.h"
 
-bool cg_is_split(const Split *s) { return split_count(s) > 1; }
+bool cg_is_split(const Split *s) { return split_count(s) > 1 || s->window.of > 0; }
+
+bool cg_same_part(const Index *i, const Dim *d) {
+  if (!cg_is_split(&i->split) && !cg_is_split(&d->split)) return true;
+  return i->range == d->size && split_equal(&i->split, &d->split);
+}
 
 void cg_strides(const Type *t, int64_t stride[MAX_RANK]) {
   int64_t n = 1;

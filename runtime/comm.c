@@ -1,9 +1,13 @@
 /* comm.c: collectives between processes that see each other's memory.
 
-   When the program starts, every rank works out for every collective which pieces of which ranks' buffers make up
-   its part of the result (layout.c). A collective is then: wait until the group's sources are ready, copy or reduce
-   the pieces, wait until everybody has read. All-gather, reduce-scatter, all-to-all, permute and exchange differ
-   only in their pieces.
+   When the program begins, every rank works out for every collective which pieces of which ranks' buffers make up
+   its part of the result (layout.c). Starting a collective says that this rank's sources are ready, and does not wait;
+   waiting for it is: wait until the group's sources are ready, copy or reduce the pieces, wait until everybody has
+   read. All-gather, reduce-scatter, all-to-all, permute and exchange differ only in their pieces.
+
+     rank 0: start 3, own work, wait 3        rank 1: (late) start 3, wait 3: rank 0 has lost nothing by it
+
+   Every group of a collective has a barrier of its own, so that several may be under way in any order.
 
    An all-reduce over a whole group is done in place and with the least traffic ("push"): rank j of g sums the j-th
    slice over all buffers and stores it into all of them.
@@ -18,48 +22,8 @@
 enum { SLICE_ALIGN = 16 }; /* elements: two ranks never write one cache line */
 enum { STREAM_BYTES = 8 << 20 };
 
-/* ---- groups ---- */
-
-/* Digits in a canonical order, so that equal groups share a barrier. */
-static int group_digits(const dtrt_Collective *c, dtrt_Digit *out) {
-  int n = 0;
-  for (int i = 0; i < c->nover; i++) {
-    if (c->over[i].size <= 1) continue;
-    int j = n++;
-    for (; j > 0 && out[j - 1].stride > c->over[i].stride; j--) out[j] = out[j - 1];
-    out[j] = c->over[i];
-  }
-  return n;
-}
-
-static bool same_group(const dtrt_Collective *a, const dtrt_Collective *b) {
-  dtrt_Digit x[DTRT_MAX_PARTS], y[DTRT_MAX_PARTS];
-  int n = group_digits(a, x), m = group_digits(b, y);
-  if (n != m) return false;
-  for (int i = 0; i < n; i++)
-    if (x[i].stride != y[i].stride || x[i].size != y[i].size) return false;
-  return true;
-}
-
-/* The number of the collective's group among the distinct ones, in order of appearance; *distinct: how many there
-   are up to and including this one. */
-static int group_number(const dtrt_Program *p, int id, int *distinct) {
-  int n = 0, mine = -1;
-  for (int i = 0; i <= id; i++) {
-    int j = 0;
-    while (!same_group(&p->collective[j], &p->collective[i])) j++;
-    if (same_group(&p->collective[i], &p->collective[id]) && mine < 0) mine = n;
-    n += j == i;
-  }
-  *distinct = n;
-  return mine;
-}
-
-int64_t rt_comm_barriers(const dtrt_Program *p) {
-  int n = 0;
-  if (p->ncollectives) group_number(p, p->ncollectives - 1, &n);
-  return (int64_t)n * p->nranks;
-}
+/* One for each collective and each first member of a group. */
+int64_t rt_comm_barriers(const dtrt_Program *p) { return (int64_t)p->ncollectives * p->nranks; }
 
 /* ---- plans ---- */
 
@@ -68,7 +32,7 @@ static bool same_dims(const dtrt_Layout *a, const dtrt_Layout *b) {
   for (int i = 0; i < a->rank; i++) {
     const dtrt_Dim *x = &a->dim[i], *y = &b->dim[i];
     dtrt_Digit rest[2 * DTRT_MAX_PARTS];
-    if (x->size != y->size || x->chunk != y->chunk || rt_digits_minus(x->n, x->digit, y->n, y->digit, rest) ||
+    if (x->size != y->size || x->chunk != y->chunk || y->window.of || rt_digits_minus(x->n, x->digit, y->n, y->digit, rest) ||
         rt_digits_minus(y->n, y->digit, x->n, x->digit, rest))
       return false;
     for (int k = 0; k < x->n && x->n == y->n; k++)
@@ -91,53 +55,53 @@ static bool is_push(const dtrt_Collective *c, int nmembers) {
   return nmembers > 1;
 }
 
-/* Bytes that this rank receives, by the formulas of the schedule: an all-reduce 2 (g-1)/g of the whole, everything
-   else what comes from other ranks. */
-static double received_bytes(const dtrt_Collective *c, const Comm *m, int rank) {
-  double bytes = 0;
-  for (int i = 0; i < c->nbuf; i++) {
-    double size = (double)rt_dtype_size(c->to[i].dtype), g = m->nmembers;
-    if (m->push) {
-      bytes += 2 * (g - 1) / g * (double)m->plan[i].elements * size;
-      continue;
-    }
-    for (int k = 0; k < m->plan[i].npieces; k++)
-      for (int s = 0; s < m->plan[i].piece[k].nsrc; s++)
-        if (m->plan[i].piece[k].src[s] != rank) bytes += (double)m->plan[i].piece[k].elements * size;
-  }
+/* Bytes that a rank with this plan receives from `from` (-1: from any other rank). */
+static double plan_bytes(const dtrt_Layout *to, const Plan *p, int rank, int from) {
+  int64_t n = 0;
+  for (int k = 0; k < p->npieces; k++)
+    for (int s = 0; s < p->piece[k].nsrc; s++)
+      if (from < 0 ? p->piece[k].src[s] != rank : p->piece[k].src[s] == from) n += p->piece[k].elements;
+  return (double)n * (double)rt_dtype_size(to->dtype);
+}
+
+/* What a push moves, by the formula of the schedule: 2 (g - 1) / g of the whole. */
+static double push_bytes(const dtrt_Collective *c, const Comm *m) {
+  double bytes = 0, g = m->nmembers;
+  for (int i = 0; i < c->nbuf; i++)
+    bytes += 2 * (g - 1) / g * (double)m->plan[i].elements * (double)rt_dtype_size(c->to[i].dtype);
   return bytes;
 }
 
-static bool plan_is_local(const Plan *p, int rank) {
-  for (int k = 0; k < p->npieces; k++)
-    for (int s = 0; s < p->piece[k].nsrc; s++)
-      if (p->piece[k].src[s] != rank) return false;
-  return true;
-}
-
-/* Is every member content with what it has? All must agree on this, so all are looked at. */
-static bool all_local(const dtrt_Collective *c, const Comm *m) {
-  for (int k = 0; k < m->nmembers; k++)
+/* What this rank receives and sends; and is every member content with what it has? All must agree on that, so all are
+   looked at. */
+static void count_bytes(const dtrt_Collective *c, Comm *m, int rank) {
+  m->local = !m->push;
+  m->received = m->sent = m->push ? push_bytes(c, m) : 0;
+  for (int k = 0; k < m->nmembers && !m->push; k++)
     for (int i = 0; i < c->nbuf; i++) {
       Plan p;
-      bool ok = rt_plan(&c->from[i], &c->to[i], m->nmembers, m->member, m->member[k], &p);
-      ok = ok && plan_is_local(&p, m->member[k]);
+      int other = m->member[k];
+      bool ok = rt_plan(&c->from[i], &c->to[i], m->nmembers, m->member, other, &p);
+      double bytes = plan_bytes(&c->to[i], &p, other, -1);
+      m->local = m->local && ok && bytes == 0;
+      if (other == rank)
+        m->received += bytes;
+      else
+        m->sent += plan_bytes(&c->to[i], &p, other, rank);
       rt_plan_free(&p);
-      if (!ok) return false;
     }
-  return true;
 }
 
 static void comm_init(Rt *rt, int id) {
   const dtrt_Collective *c = &rt->p->collective[id];
   Comm *m = &rt->comm[id];
-  int distinct;
   m->member = rt_alloc((size_t)rt->p->nranks, sizeof *m->member);
   m->nmembers = rt_group(rt->p->nranks, rt->rank, c->nover, c->over, m->member);
   while (m->member[m->index] != rt->rank) m->index++;
-  m->barrier = &rt->barriers[(size_t)group_number(rt->p, id, &distinct) * (size_t)rt->p->nranks + (size_t)m->member[0]];
+  m->barrier = &rt->barriers[(size_t)id * (size_t)rt->p->nranks + (size_t)m->member[0]];
   m->push = is_push(c, m->nmembers);
-  m->local = all_local(c, m);
+  m->src = rt_alloc((size_t)c->nbuf, sizeof *m->src);
+  m->dst = rt_alloc((size_t)c->nbuf, sizeof *m->dst);
   m->plan = rt_alloc((size_t)c->nbuf, sizeof *m->plan);
   int64_t bytes = 0;
   for (int i = 0; i < c->nbuf; i++) {
@@ -151,7 +115,7 @@ static void comm_init(Rt *rt, int id) {
     bytes += m->plan[i].elements * (int64_t)rt_dtype_size(c->to[i].dtype);
   }
   m->stream = bytes >= STREAM_BYTES;
-  m->received = received_bytes(c, m, rt->rank);
+  count_bytes(c, m, rt->rank);
 }
 
 void rt_comm_init(Rt *rt) {
@@ -164,6 +128,8 @@ void rt_comm_free(Rt *rt) {
     for (int k = 0; k < rt->p->collective[i].nbuf; k++) rt_plan_free(&rt->comm[i].plan[k]);
     free(rt->comm[i].plan);
     free(rt->comm[i].member);
+    free(rt->comm[i].src);
+    free(rt->comm[i].dst);
   }
   free(rt->comm);
 }
@@ -267,24 +233,40 @@ static void pull_buffers(Rt *rt, const dtrt_Collective *c, Comm *m, const void *
   for (int i = 0; i < c->nbuf; i++) unbounce(rt, &c->to[i], held[i], dst[i]);
 }
 
-void dtrt_collective(dtrt_Context *cx, int id, const void *const *src, void *const *dst) {
+_Noreturn static void fault(Rt *rt, const dtrt_Collective *c, const char *what) {
+  rt_fail(rt, EXIT_FAULT, "%s over %s, %s:%d: %s", c->kind, c->axes, c->file, c->line, what);
+}
+
+void dtrt_start(dtrt_Context *cx, int id, const void *const *src, void *const *dst) {
+  Rt *rt = cx->comm;
+  const dtrt_Collective *c = &rt->p->collective[id];
+  Comm *m = &rt->comm[id];
+  if (m->started) fault(rt, c, "started again before it was waited for");
+  for (int i = 0; i < c->nbuf; i++) {
+    if (!rt_in_arena(rt, src[i]) || !rt_in_arena(rt, dst[i])) fault(rt, c, "a buffer lies outside the arena");
+    m->src[i] = src[i], m->dst[i] = dst[i];
+  }
+  m->started = true;
+  if (!m->local) m->full = rt_arrive(m->barrier, (uint32_t)m->nmembers);
+}
+
+void dtrt_wait(dtrt_Context *cx, int id) {
   Rt *rt = cx->comm;
   const dtrt_Collective *c = &rt->p->collective[id];
   Comm *m = &rt->comm[id];
   RankState *state = &rt->shared->rank[rt->rank];
   uint64_t t0 = rt->o.profile ? rt_ns() : 0, t1 = t0;
+  if (!m->started) fault(rt, c, "waited for before it was started");
+  m->started = false;
   atomic_store_explicit(&state->collective, id, memory_order_relaxed);
-  for (int i = 0; i < c->nbuf; i++)
-    if (!rt_in_arena(rt, src[i]) || !rt_in_arena(rt, dst[i]))
-      rt_fail(rt, EXIT_FAULT, "%s over %s, %s:%d: a buffer lies outside the arena", c->kind, c->axes, c->file, c->line);
-  if (!m->local) rt_barrier(m->barrier, (uint32_t)m->nmembers, rt->spins);
+  if (!m->local) rt_await(m->barrier, m->full, rt->spins);
   if (rt->o.profile) t1 = rt_ns();
   if (m->push) {
-    push_all(rt, c, m, src, dst);
+    push_all(rt, c, m, m->src, m->dst);
     if (m->stream) rt_stream_end();
     rt_barrier(m->barrier, (uint32_t)m->nmembers, rt->spins);
   } else {
-    pull_buffers(rt, c, m, src, dst);
+    pull_buffers(rt, c, m, m->src, m->dst);
   }
   m->calls++;
   atomic_store_explicit(&state->last, id, memory_order_relaxed);
@@ -293,6 +275,11 @@ void dtrt_collective(dtrt_Context *cx, int id, const void *const *src, void *con
   m->in_update = atomic_load_explicit(&state->phase, memory_order_relaxed) == AT_UPDATE;
   m->ns_wait += t1 - t0;
   m->ns_move += rt_ns() - t1;
+}
+
+void dtrt_collective(dtrt_Context *cx, int id, const void *const *src, void *const *dst) {
+  dtrt_start(cx, id, src, dst);
+  dtrt_wait(cx, id);
 }
 
 void rt_gather_rows(Rt *rt, const dtrt_Layout *l, const void *mine, int64_t lo, int64_t hi, void *dst) {

@@ -5,7 +5,8 @@
    [2,4) from rank 1 (an all-gather). From a pending sum to split, rank 1 needs [2,4): one piece with the sources
    0, 1 (a reduce-scatter).
 
-   Laws. The boxes of a layout form a grid, so two ranks' boxes are equal or disjoint. Digits that occur in no dim
+   Laws. The boxes of a source form a grid, so two ranks' boxes are equal or disjoint; those of a destination with windows
+   may overlap (halos) or leave gaps. Digits that occur in no dim
    and no pending list make replicas, whose bits are equal: any of them may serve; a rank prefers itself, then the
    nearest. Contributions that are reduced are those of the ranks that differ in the digits pending in `from` but
    not in `to`, in ascending order of these digits, so that all replicas of the result get the same bits. */
@@ -32,11 +33,30 @@ static int number_of(int n, const dtrt_Digit *d, int rank) {
   return c;
 }
 
+/* Chunk c of `size` elements. */
+static void chunk_range(int64_t size, int64_t chunk, int64_t c, int64_t *lo, int64_t *hi) {
+  *lo = chunk && c > size / chunk ? size : c * chunk;
+  if (*lo > size) *lo = size;
+  *hi = size - *lo < chunk ? size : *lo + chunk;
+}
+
+static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
+static int64_t between(int64_t x, int64_t lo, int64_t hi) { return x < lo ? lo : x > hi ? hi : x; }
+
 void rt_dim_range(const dtrt_Dim *d, int rank, int64_t *lo, int64_t *hi) {
-  int64_t c = number_of(d->n, d->digit, rank);
-  *lo = d->chunk && c > d->size / d->chunk ? d->size : c * d->chunk;
-  if (*lo > d->size) *lo = d->size;
-  *hi = d->size - *lo < d->chunk ? d->size : *lo + d->chunk;
+  const dtrt_Window *w = &d->window;
+  int64_t c = number_of(d->n, d->digit, rank), a, b;
+  if (w->of == 0) {
+    chunk_range(d->size, d->chunk, c, lo, hi);
+    return;
+  }
+  chunk_range(w->of, w->chunk, c, &a, &b);
+  *lo = *hi = 0;
+  if (a >= b) return;
+  int64_t first = w->mul < 0 ? b - 1 : a, last = w->mul < 0 ? a : b - 1;
+  *lo = between(floor_div(w->mul * first + w->lo, w->div), 0, d->size);
+  *hi = between(floor_div(w->mul * last + w->hi, w->div) + 1, *lo, d->size);
 }
 
 RtBox rt_box(const dtrt_Layout *l, int rank) {

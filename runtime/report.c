@@ -131,10 +131,10 @@ static void profile_collectives(const Rt *rt, int64_t steps) {
     const Comm *m = &rt->comm[i];
     const dtrt_Collective *c = &rt->p->collective[i];
     if (!m->calls || m->nmembers == 1) continue;
-    fprintf(stderr, "    %-14s %-8s %4.1f calls  wait %8.3f ms  move %8.3f ms  %10.1f KiB  %s:%d\n", c->kind, c->axes,
-            (double)m->calls / (double)steps, (double)m->ns_wait * 1e-6 / (double)steps,
-            (double)m->ns_move * 1e-6 / (double)steps, (double)m->received * (double)m->calls / (double)steps / 1024, c->file,
-            c->line);
+    fprintf(stderr, "    %-14s %-8s %4.1f calls  wait %8.3f ms  move %8.3f ms  %10.1f KiB in %10.1f out  %s:%d\n", c->kind,
+            c->axes, (double)m->calls / (double)steps, (double)m->ns_wait * 1e-6 / (double)steps,
+            (double)m->ns_move * 1e-6 / (double)steps, m->received * (double)m->calls / (double)steps / 1024,
+            m->sent * (double)m->calls / (double)steps / 1024, c->file, c->line);
   }
 }
 
@@ -161,12 +161,13 @@ static void part_line(const char *name, double seconds, double total, int64_t st
 static void profile_rank(const Rt *rt, int64_t steps, double seconds) {
   const PartTimes *part = rt_part_times(false), *plain = &part[DTRT_OTHER], *attention = &part[DTRT_ATTENTION];
   const double *phase = rt->phase_seconds;
-  double received = 0, outside = 0, all = 0, ns = 1e-9;
+  double received = 0, sent = 0, outside = 0, all = 0, ns = 1e-9;
   for (int i = 0; i < rt->p->ncollectives; i++) {
     const Comm *m = &rt->comm[i];
     double time = (double)(m->ns_wait + m->ns_move) * ns;
     all += time, outside += m->in_update ? 0 : time;
     received += m->received * (double)m->calls;
+    sent += m->sent * (double)m->calls;
   }
   double passes = phase[AT_FORWARD] + phase[AT_BACKWARD], products = (double)plain->product_ns * ns,
          attending = (double)attention->ns * ns, update = phase[AT_UPDATE] - (all - outside);
@@ -179,8 +180,8 @@ static void profile_rank(const Rt *rt, int64_t steps, double seconds) {
   part_line("optimizer", update, seconds, steps, update_bytes(rt) * (double)steps, "GB/s");
   part_line("communication", all, seconds, steps, received, "GB/s received");
   part_line("other", seconds - passes - phase[AT_UPDATE], seconds, steps, 0, "");
-  fprintf(stderr, "  received %.1f bytes per step; planned for the busiest rank %" PRIu64 "\n", received / (double)steps,
-          rt->p->plan_bytes);
+  fprintf(stderr, "  received %.1f bytes per step; planned for the busiest rank %" PRIu64 "; sent %.1f\n",
+          received / (double)steps, rt->p->plan_bytes, sent / (double)steps);
 }
 
 /* Ranks one after the other, so that their lines do not mix; the collectives in detail as rank 0 sees them. */

@@ -46,8 +46,7 @@ void rt_options(const dtrt_Program *p, int argc, char **argv, Options *o);
 /* ---- sync.c: what all processes share, waiting, and the end of a run that cannot go on ------------------- */
 
 typedef struct {
-  _Alignas(64) _Atomic uint32_t arrived;
-  _Alignas(64) _Atomic uint32_t generation;
+  _Alignas(64) _Atomic uint64_t arrived; /* since the run began */
   _Atomic uint32_t sleepers;
 } Barrier;
 
@@ -74,8 +73,11 @@ typedef struct {
   RankState rank[]; /* [nranks] */
 } Shared;
 
-/* Waits until n ranks have come. spins: ranks <= cores. */
-void rt_barrier(Barrier *b, uint32_t n, bool spins);
+/* Comes to the meeting of n ranks; returns what to wait for. */
+uint64_t rt_arrive(Barrier *b, uint32_t n);
+/* Waits until all have come. spins: ranks <= cores. */
+void rt_await(Barrier *b, uint64_t full, bool spins);
+void rt_barrier(Barrier *b, uint32_t n, bool spins); /* both */
 void rt_world_barrier(Rt *rt);
 
 /* Ends the whole run with a message and exit code rc. The first rank that calls it is heard. */
@@ -156,17 +158,21 @@ typedef struct {
   int nmembers, index; /* this rank's place among them */
   int *member;
   Barrier *barrier;
-  bool local;                       /* nothing comes from another rank */
-  bool push;                        /* an all-reduce over the whole group: every rank sums its slice and stores it everywhere */
-  bool stream;                      /* larger than the caches */
-  int64_t elements;                 /* push: of all buffers together */
-  double received;                  /* bytes from other ranks, each time */
+  bool local;            /* nothing comes from another rank */
+  bool push;             /* an all-reduce over the whole group: every rank sums its slice and stores it everywhere */
+  bool stream;           /* larger than the caches */
+  int64_t elements;      /* push: of all buffers together */
+  double received, sent; /* bytes from and to other ranks, each time */
+  bool started;          /* and not yet waited for: */
+  uint64_t full;         /* what the barrier counts when all sources are ready */
+  const void **src;      /* [nbuf] */
+  void **dst;
   Plan *plan;                       /* [nbuf] */
   uint64_t calls, ns_wait, ns_move; /* the times only when profiling */
   bool in_update;                   /* where it is called; known when profiling */
 } Comm;
 
-/* Before the processes start: how many barriers the groups need. */
+/* Before the processes start: how many barriers there are. */
 int64_t rt_comm_barriers(const dtrt_Program *p);
 void rt_comm_init(Rt *rt);
 void rt_comm_free(Rt *rt);

@@ -1,15 +1,16 @@
 /* sync.c: waiting for other ranks, and ending a run that cannot go on.
 
-   A barrier is a counter and a generation. The last of n ranks that arrives resets the counter and raises the
-   generation; the others wait for that. How they wait was measured (2 cores, barrier without work): with a core
-   per rank, spinning 0.07 us against 20 us for a futex; with more ranks than cores, sched_yield 2 us, futex 22,
-   spinning thousands. So: as many cores as ranks: about 10,000 pauses, then sleep on a futex; fewer: up to 200
+   A barrier counts arrivals and never goes back: n ranks have met for the k-th time when there are k * n. So coming and
+   waiting are two things, and other work fits between them. How a rank waits was measured (2 cores, barrier without
+   work): with a core per rank, spinning 0.07 us against 20 us for a futex; with more ranks than cores, sched_yield 2 us,
+   futex 22, spinning thousands. So: as many cores as ranks: about 10,000 pauses, then sleep on a futex; fewer: up to 200
    times sched_yield, then sleep.
 
-     rank 0  arrives (1 of 2), waits for generation 8        rank 1  arrives (2 of 2): counter = 0, generation = 8 */
+     rank 0  arrives (7), waits for 8        rank 1  arrives (8): the fourth meeting of two is complete            */
 #define _GNU_SOURCE
 #include "rt.h"
 
+#include <assert.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -27,31 +28,31 @@ static void pause_briefly(void) {
 #endif
 }
 
-static void futex(_Atomic uint32_t *word, int op, uint32_t value) { syscall(SYS_futex, word, op, value, NULL, NULL, 0); }
+/* The kernel compares 32 bits: the low half of the counter, which comes first in memory. */
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a futex on the low half of a 64-bit counter");
+static void futex(_Atomic uint64_t *word, int op, uint32_t value) { syscall(SYS_futex, word, op, value, NULL, NULL, 0); }
 
-static void wait_for_change(Barrier *b, uint32_t old, bool spins) {
+uint64_t rt_arrive(Barrier *b, uint32_t n) {
+  uint64_t come = atomic_fetch_add(&b->arrived, 1) + 1, full = (come + n - 1) / n * n;
+  if (come == full && atomic_load(&b->sleepers)) futex(&b->arrived, FUTEX_WAKE, INT_MAX);
+  return full;
+}
+
+void rt_await(Barrier *b, uint64_t full, bool spins) {
   for (int i = 0, n = spins ? SPINS : YIELDS; i < n; i++) {
-    if (atomic_load_explicit(&b->generation, memory_order_acquire) != old) return;
+    if (atomic_load_explicit(&b->arrived, memory_order_acquire) >= full) return;
     if (spins)
       pause_briefly();
     else
       sched_yield();
   }
-  atomic_fetch_add(&b->sleepers, 1); /* before looking again, so that the last rank sees it or we see the change */
-  while (atomic_load(&b->generation) == old) futex(&b->generation, FUTEX_WAIT, old);
+  atomic_fetch_add(&b->sleepers, 1); /* before looking again, so that the last rank sees it or we see the last rank */
+  for (uint64_t come; (come = atomic_load(&b->arrived)) < full;) futex(&b->arrived, FUTEX_WAIT, (uint32_t)come);
   atomic_fetch_sub(&b->sleepers, 1);
 }
 
 void rt_barrier(Barrier *b, uint32_t n, bool spins) {
-  if (n <= 1) return;
-  uint32_t generation = atomic_load_explicit(&b->generation, memory_order_relaxed); /* cannot rise before we arrive */
-  if (atomic_fetch_add(&b->arrived, 1) + 1 < n) {
-    wait_for_change(b, generation, spins);
-    return;
-  }
-  atomic_store_explicit(&b->arrived, 0, memory_order_relaxed);
-  atomic_fetch_add(&b->generation, 1);
-  if (atomic_load(&b->sleepers)) futex(&b->generation, FUTEX_WAKE, INT_MAX);
+  if (n > 1) rt_await(b, rt_arrive(b, n), spins);
 }
 
 void rt_world_barrier(Rt *rt) { rt_barrier(&rt->shared->world, (uint32_t)rt->p->nranks, rt->spins); }

@@ -2,6 +2,9 @@
    with what the definition says. The rank's number is cut into atoms (prime digits), of which layouts use some;
    neighbours in a list are joined into one digit now and then, so that parts of digits meet too.
 
+   Several collectives are under way at once, and are waited for in another order than they were started. Some
+   destinations hold windows of their dims, which overlap or leave gaps.
+
    A rank's contribution to element e is a small integer made of e and of the rank's pending atoms; every kind of
    reduction of such is exact in every type. */
 #include "runtime_run.h"
@@ -10,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NCOLL = 24, NBUF = 3, MAX_ATOMS = 4 };
+enum { NCOLL = 24, NBUF = 3, MAX_ATOMS = 4, AT_ONCE = 4 };
 
 typedef struct {
   int natoms;
@@ -83,7 +86,22 @@ static void deal(Atoms *dims, int rank, Atoms *pending, const bool *must, unsign
   }
 }
 
-static void make_buffer(Buffer *b, int64_t *arena, unsigned *s) {
+/* The dim becomes a window onto what random reads of its chunks need; its buffer has room for the largest rank's. */
+static void make_window(dtrt_Dim *d, int nranks, unsigned *s) {
+  int64_t k = 1, of = 1 + (int64_t)next(s, 10);
+  for (int j = 0; j < d->n; j++) k *= d->digit[j].size;
+  static const int64_t muls[] = {1, 1, 1, 2, 3, 0, -1, -2};
+  d->window = (dtrt_Window){of, (of + k - 1) / k, muls[next(s, 8)], (int64_t)next(s, 7) - 3, 0, 1 + (int64_t)next(s, 3)};
+  d->window.hi = d->window.lo + (int64_t)next(s, 4);
+  d->chunk = 0;
+  for (int r = 0; r < nranks; r++) {
+    int64_t lo, n;
+    dtrt_range(&(dtrt_Context){.rank = r}, d, &lo, &n);
+    if (n > d->chunk) d->chunk = n;
+  }
+}
+
+static void make_buffer(Buffer *b, int nranks, int64_t *arena, unsigned *s) {
   static const dtrt_dtype types[] = {DTRT_F32, DTRT_F32, DTRT_F64, DTRT_I32, DTRT_I64, DTRT_BOOL};
   *b = (Buffer){0};
   int rank = (int)next(s, 4);
@@ -103,6 +121,8 @@ static void make_buffer(Buffer *b, int64_t *arena, unsigned *s) {
     deal(to, rank, &b->pending_to, must, s);
   fill_layout(&b->from, from, &b->pending_from, s);
   fill_layout(&b->to, to, &b->pending_to, s);
+  for (int i = 0; i < rank && !all_reduce && b->pending_to.n == 0; i++)
+    if (next(s, 3) == 0) make_window(&b->to.dim[i], nranks, s);
   size_t size = b->from.dtype == DTRT_BOOL ? 1 : b->from.dtype == DTRT_F64 || b->from.dtype == DTRT_I64 ? 8 : 4;
   int64_t nf = 1, nt = 1;
   bool equal = true;
@@ -220,17 +240,26 @@ static void check(dtrt_Context *cx, const Buffer *b, int id, int k) {
   }
 }
 
+static void start(dtrt_Context *cx, int id) {
+  const void *src[NBUF];
+  void *dst[NBUF];
+  for (int k = 0; k < T.coll[id].nbuf; k++) {
+    set_up(cx, &T.buf[id][k]);
+    src[k] = cx->arena + T.buf[id][k].src;
+    dst[k] = cx->arena + T.buf[id][k].dst;
+  }
+  dtrt_start(cx, id, src, dst);
+}
+
+static void finish(dtrt_Context *cx, int id) {
+  dtrt_wait(cx, id);
+  for (int k = 0; k < T.coll[id].nbuf; k++) check(cx, &T.buf[id][k], id, k);
+}
+
 static void forward(dtrt_Context *cx) {
-  for (int id = 0; id < NCOLL; id++) {
-    const void *src[NBUF];
-    void *dst[NBUF];
-    for (int k = 0; k < T.coll[id].nbuf; k++) {
-      set_up(cx, &T.buf[id][k]);
-      src[k] = cx->arena + T.buf[id][k].src;
-      dst[k] = cx->arena + T.buf[id][k].dst;
-    }
-    dtrt_collective(cx, id, src, dst);
-    for (int k = 0; k < T.coll[id].nbuf; k++) check(cx, &T.buf[id][k], id, k);
+  for (int id = 0; id < NCOLL; id += AT_ONCE) {
+    for (int i = 0; i < AT_ONCE; i++) start(cx, id + i);
+    for (int i = AT_ONCE - 1; i >= 0; i--) finish(cx, id + (id / AT_ONCE + i) % AT_ONCE);
   }
 }
 
@@ -249,7 +278,7 @@ static void run_seed(unsigned seed, const int *sizes) {
     *c = (dtrt_Collective){.kind = "exchange", .axes = "all", .file = "random", .line = id, .nbuf = 1 + (int)next(&s, NBUF)};
     c->from = T.from[id], c->to = T.to[id];
     for (int k = 0; k < c->nbuf; k++) {
-      make_buffer(&T.buf[id][k], &arena, &s);
+      make_buffer(&T.buf[id][k], nranks, &arena, &s);
       T.from[id][k] = T.buf[id][k].from, T.to[id][k] = T.buf[id][k].to;
     }
     for (int a = 0; a < T.mesh.natoms; a++) { /* every atom that is used anywhere, and some that are not */

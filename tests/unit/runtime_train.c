@@ -132,7 +132,7 @@ UNIT(bytes_received_are_those_planned) {
   unsetenv("DTRT_PROFILE");
   CHECK_EQ(r.rc, 0);
   CHECK(strstr(r.text, "rank 2, per step:"));
-  CHECK(strstr(r.text, "received 5.3 bytes per step; planned for the busiest rank 5"));
+  CHECK(strstr(r.text, "received 5.3 bytes per step; planned for the busiest rank 5; sent 5.3"));
   CHECK(strstr(r.text, "all_reduce     data      1.0 calls"));
   run_clean();
 }

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DTRT_ABI = 1, DTRT_MAX_RANK = 8, DTRT_MAX_PARTS = 8 };
+enum { DTRT_ABI = 2, DTRT_MAX_RANK = 8, DTRT_MAX_PARTS = 8 };
 
 typedef enum { DTRT_F32, DTRT_BF16, DTRT_F16, DTRT_F64, DTRT_I32, DTRT_I64, DTRT_BOOL } dtrt_dtype;
 
@@ -17,13 +17,22 @@ typedef struct {
   int32_t stride, size;
 } dtrt_Digit;
 
+/* What a rank holds of a dim in order to read it at (mul * i + lo ... mul * i + hi) / div, for i in its chunk [a, b) of
+   `of` elements dealt out in chunks of `chunk`: from (mul * a + lo) / div to (mul * (b - 1) + hi) / div, both inclusive
+   (a and b - 1 change places where mul < 0; division toward minus infinity), cut to the dim; nothing where the chunk is
+   empty. of = 0: no window. */
+typedef struct {
+  int64_t of, chunk, mul, lo, hi, div;
+} dtrt_Window;
+
 /* One dim of `size` elements in chunks of `chunk`: the rank whose digits (major to minor) make the number c
-   holds elements [min(c * chunk, size), min((c + 1) * chunk, size)). Local buffers are row-major with `chunk`
-   elements along each dim, however short the last ranks' extents are. */
+   holds elements [min(c * chunk, size), min((c + 1) * chunk, size)), or what its window says. Local buffers are row-major
+   with `chunk` elements along each dim, however short the ranks' extents are. */
 typedef struct {
   int64_t size, chunk;
   int n;
   dtrt_Digit digit[DTRT_MAX_PARTS];
+  dtrt_Window window;
 } dtrt_Dim;
 
 typedef enum { DTRT_SUM = 1, DTRT_MAX, DTRT_MIN, DTRT_PROD } dtrt_reduce;
@@ -127,9 +136,13 @@ int dtrt_main(const dtrt_Program *p, int argc, char **argv);
 
 /* ---- what emitted functions call ---------------------------------------------------------------------- */
 
-/* Runs collective `id` (index into dtrt_Program.collective) on the buffers, which lie in the arena or the
-   workspace at the same offset on every rank. src[i] may equal dst[i] where the layouts have equal chunks.
-   Blocks until this rank's results are there and its sources may be overwritten. */
+/* Starts collective `id` (index into dtrt_Program.collective) on the buffers, which lie in the arena or the workspace at
+   the same offset on every rank. src[i] may equal dst[i] where the layouts have equal chunks. Does not block. Until the
+   wait the sources may be read only, and the results not even that. */
+void dtrt_start(dtrt_Context *cx, int id, const void *const *src, void *const *dst);
+/* Blocks until this rank's results are there and its sources may be overwritten. */
+void dtrt_wait(dtrt_Context *cx, int id);
+/* Both at once. */
 void dtrt_collective(dtrt_Context *cx, int id, const void *const *src, void *const *dst);
 
 /* Shows a value: the loss (checked for being finite), metrics, gradients (for --dump-grads), outputs. */
