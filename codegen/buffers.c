@@ -10,7 +10,8 @@
 
      x1 = carried, slot 3          r = x1 + o, slot 5         y = r + f, slot 3 (x1 is dead: no copy at the end)
 
-   The interval of a slot inside a repeat's body is a part of the repeat's: each iteration uses the same bytes. */
+   The interval of a slot inside a repeat's body is a part of the repeat's: each iteration uses the same bytes. A
+   collective's operands are in use until it is waited for. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -38,6 +39,7 @@ typedef struct {
   int *use;    /* last step of its own region that uses a value */
   int *made;   /* step that makes it */
   int *step;   /* of the program's ops, by Op.order */
+  int *wait;   /* step that waits for it, of a collective's result */
   int clock;
   int64_t workspace;
 } Planner;
@@ -80,12 +82,27 @@ static bool reusable(const Planner *p, int slot, int step, const Region *r, int6
   return !s->leaf && s->region == r && s->last <= step && s->bytes == max_i64(1, bytes) && s->claimed != p->clock;
 }
 
+/* What an op is done with when it is over: its operands, and for a wait those of its collective. */
+static const Op *ends(const Planner *p, const Op *op) { return op->kind == OP_WAIT ? p->m->values.at[op->in[0]].def : op; }
+
+/* Is `op` the last to read x, but for those who wait for it? */
+static bool reads_last(const Planner *p, const Op *op, ValueId x) {
+  const Users *u = &p->users[x];
+  for (int i = 0; i < u->op.n; i++) {
+    const Op *other = u->op.at[i];
+    bool later = other->order > op->order || (op_is_collective(other->kind) && p->wait[other->out[0]] > p->made[op->out[0]]);
+    if (other != op && later) return false;
+  }
+  return !u->yielded;
+}
+
 static int slot_for(Planner *p, const Step *s, const GroupPlan *g, int step, const Region *r, ValueId v) {
   int64_t bytes = cg_bytes(type_of(p, v));
   for (int k = 0; k < s->n; k++)
     for (int i = 0; i < s->op[k]->nin; i++) {
       ValueId x = s->op[k]->in[i];
-      if (!reusable(p, p->of[x], step, r, bytes) || !in_place(p, s, g, v, x)) continue;
+      int until = p->wait[v] >= 0 && reads_last(p, s->op[k], x) ? p->wait[v] : step;
+      if (!reusable(p, p->of[x], until, r, bytes) || !in_place(p, s, g, v, x)) continue;
       p->slot.at[p->of[x]].claimed = p->clock;
       return p->of[x];
     }
@@ -197,8 +214,9 @@ static void update_in_place(Planner *p, const Op *update, const Steps *steps) {
   }
   for (int i = 0; i < p->users[leaf].op.n; i++) {
     const Op *op = p->users[leaf].op.at[i];
-    if (op == update || p->step[op->order] < at) continue;
-    if (p->step[op->order] > at || !in_place(p, s, g, next, leaf)) return;
+    int until = op_is_collective(op->kind) ? p->wait[op->out[0]] : p->step[op->order];
+    if (op == update || until < at) continue;
+    if (until > at || !in_place(p, s, g, next, leaf)) return;
   }
   p->forced[next] = p->of[leaf];
 }
@@ -215,7 +233,9 @@ static void last_uses(Planner *p, const Region *r, const Steps *steps) {
       for (int j = 0; j < op->nin; j++) {
         int now = op->kind == OP_UPDATE ? INT_MAX : i;
         if (p->use[op->in[j]] < now) p->use[op->in[j]] = now;
+        if (op->kind == OP_WAIT) p->wait[op->in[j]] = i;
       }
+      for (int j = 0; j < ends(p, op)->nin; j++) p->use[ends(p, op)->in[j]] = (int)max_i64(p->use[ends(p, op)->in[j]], i);
       for (int j = 0; j < op->nout; j++) p->made[op->out[j]] = i;
     }
   int ncarried = r->parent ? r->parent->ncarried : 0;
@@ -234,8 +254,11 @@ static void walk(Planner *p, Region *r) {
   carried_in_place(p, r, &steps);
   for (int i = 0; i < steps.n; i++) {
     Step *s = &steps.at[i];
-    for (int k = 0; k < s->n; k++)
+    for (int k = 0; k < s->n; k++) {
+      const Op *ended = ends(p, s->op[k]);
       for (int j = 0; j < s->op[k]->nin; j++) touch(p, s->op[k]->in[j]);
+      for (int j = 0; j < ended->nin; j++) touch(p, ended->in[j]);
+    }
     if (s->op[0]->kind == OP_REPEAT)
       place_repeat(p, s->op[0], i, r);
     else if (op_class(s->op[0]->kind) != CLS_LEAF)
@@ -315,7 +338,8 @@ void cg_buffers(Module *m, PassContext *cx) {
   p.forced = NEW_ARRAY(scratch, int, m->values.n + 1);
   p.use = NEW_ARRAY(scratch, int, m->values.n + 1);
   p.made = NEW_ARRAY(scratch, int, m->values.n + 1);
-  for (int i = 0; i < m->values.n; i++) p.of[i] = p.forced[i] = p.use[i] = p.made[i] = -1;
+  p.wait = NEW_ARRAY(scratch, int, m->values.n + 1);
+  for (int i = 0; i < m->values.n; i++) p.of[i] = p.forced[i] = p.use[i] = p.made[i] = p.wait[i] = -1;
   for (int i = 0; i < m->programs.n; i++) walk(&p, m->programs.at[i].body);
   m->arena_bytes = lay_out(&p);
   m->workspace_bytes = min_i64(ARENA_LIMIT, aligned(p.workspace));

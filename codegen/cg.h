@@ -92,7 +92,7 @@ bool cg_escapes(const GroupPlan *g, const Module *m, const Users *users, ValueId
    shape) is then written to, and none comes after that write. */
 bool cg_group_in_place(const GroupPlan *g, const Module *m, ValueId out, ValueId x);
 
-/* ---- schedule.c ----------------------------------------------------------------------------------------- */
+/* ---- schedule.c, overlap.c -------------------------------------------------------------------------------- */
 
 /* A step of a region: one op, or the ops of a group. */
 typedef struct {
@@ -102,6 +102,7 @@ typedef struct {
 typedef VEC(Step) Steps;
 Steps cg_steps(const Region *r, Arena *a);
 void cg_raise_phases(Module *m, Region *r); /* an op's phase is at least that of what it reads */
+void cg_overlap(Module *m, Arena *scratch); /* places waits, and what is done before them */
 
 /* ---- buffers.c, places.c ---------------------------------------------------------------------------------- */
 

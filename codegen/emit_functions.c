@@ -89,7 +89,15 @@ static Kernel *kernel_of(Emit *e, const Step *s) {
 
 /* ---- steps that are not kernels ---------------------------------------------------------------------------------- */
 
-static void collective(Block *b, const Op *op) {
+/* The number of a collective of the program, by the op that starts it. */
+static const char *number_of(const Emit *e, const Op *op) {
+  for (int i = 0; i < e->collectives.n; i++)
+    if (e->collectives.at[i] == op) return e->collective_names.at[i];
+  internal_error("a collective is waited for that was never started");
+}
+
+/* Starts a collective; `whole`: and waits for it at once. */
+static void collective(Block *b, const Op *op, bool whole) {
   Emit *e = b->e;
   Str src = {0}, dst = {0};
   for (int i = 0; i < op->nin; i++) {
@@ -97,7 +105,7 @@ static void collective(Block *b, const Op *op) {
     str_printf(e->a, &dst, "%s%s", i ? ", " : "", pointer(b, op->out[i]));
   }
   const char *name = emit_name(e, &e->global, arena_printf(e->a, "%s_%s", op_text(op->kind), e->m->values.at[op->in[0]].name));
-  LINE("dtrt_collective(cx, %s, (const void *const[]){%s}, (void *const[]){%s});", name, src.at, dst.at);
+  LINE("dtrt_%s(cx, %s, (const void *const[]){%s}, (void *const[]){%s});", whole ? "collective" : "start", name, src.at, dst.at);
   comment(b, op);
   vec_push(e->a, e->collectives, op);
   vec_push(e->a, e->collective_names, name);
@@ -221,6 +229,17 @@ static void repeat(Block *b, const Op *op) {
   LINE("%s%s}\n", inner.head.at ? inner.head.at : "", inner.body.at ? inner.body.at : "");
 }
 
+static void wait(Block *b, const Op *op) {
+  const Op *started = b->e->m->values.at[op->in[0]].def;
+  LINE("dtrt_wait(cx, %s);", number_of(b->e, started));
+  comment(b, started);
+  check_step(b, &(Step){(Op *[]){(Op *)started}, 1});
+}
+
+static bool waits_for(const Emit *e, const Step *s, const Op *op) {
+  return s->op[0]->kind == OP_WAIT && e->m->values.at[s->op[0]->in[0]].def == op;
+}
+
 static void step(Block *b, const Step *s) {
   const Op *op = s->op[0];
   if (op_class(op->kind) == CLS_LEAF || op->kind == OP_UPDATE) return;
@@ -232,15 +251,26 @@ static void step(Block *b, const Step *s) {
     tap(b, op);
     return;
   }
-  if (op_is_collective(op->kind))
-    collective(b, op);
-  else
-    call(b, kernel_of(b->e, s), s->op[s->n - 1]);
+  if (op->kind == OP_WAIT) {
+    wait(b, op);
+    return;
+  }
+  call(b, kernel_of(b->e, s), s->op[s->n - 1]);
   check_step(b, s);
 }
 
 static void steps_of(Block *b, const Steps *steps, int from, int to) {
-  for (int i = from; i < to; i++) step(b, &steps->at[i]);
+  for (int i = from; i < to; i++) {
+    const Step *s = &steps->at[i];
+    bool starts = op_is_collective(s->op[0]->kind), whole = starts && i + 1 < to && waits_for(b->e, s + 1, s->op[0]);
+    if (starts)
+      collective(b, s->op[0], whole);
+    else
+      step(b, s);
+    if (!whole) continue;
+    check_step(b, s);
+    i++;
+  }
 }
 
 /* ---- the three functions --------------------------------------------------------------------------------------------- */

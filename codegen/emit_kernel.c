@@ -64,13 +64,13 @@ void emit_dim_init(Emit *e, Str *s, int64_t size, const Split *split) {
   str_printf(e->a, s, "{%lld, %lld, %d, ", (long long)size, (long long)split_capacity(split, size), split->n);
   digits(e, s, split->n, split->part);
   const Window *w = &split->window;
-  if (w->of > 0) {
-    Split chunks = *split;
-    chunks.window = (Window){0};
-    str_printf(e->a, s, ", {%lld, %lld, %lld, %lld, %lld, %lld}", (long long)w->of, (long long)split_capacity(&chunks, w->of),
+  Split chunks = *split;
+  chunks.window = (Window){0};
+  if (split_windowed(split))
+    str_printf(e->a, s, ", {%lld, %lld, %lld, %lld, %lld, %lld}}", (long long)w->of, (long long)split_capacity(&chunks, w->of),
                (long long)w->mul, (long long)w->lo, (long long)w->hi, (long long)w->div);
-  }
-  str_put(e->a, s, "}");
+  else
+    str_put(e->a, s, ", {0}}");
 }
 
 void emit_layout(Emit *e, Str *s, const Type *t) {
@@ -95,7 +95,7 @@ const char *emit_dim(Emit *e, int64_t size, const Split *split) {
   Str wish = {0};
   str_printf(e->a, &wish, "dim_%lld", (long long)size);
   for (int i = 0; i < split->n; i++) str_printf(e->a, &wish, "_%s", e->m->mesh.axis[split->part[i].axis].name);
-  if (split->window.of > 0) str_put(e->a, &wish, "_window");
+  if (split_windowed(split)) str_put(e->a, &wish, "_window");
   const char *name = emit_name(e, &e->global, wish.at);
   vec_push(e->a, e->dims, (const char *)init.at);
   vec_push(e->a, e->dim_names, name);

@@ -1,8 +1,12 @@
 /* schedule.c: the total order in which a rank runs its steps. A step is one op or the ops of one group. The order is
    the program's own, by phase: forward, backward, update, so that each phase becomes one function; an op only ever
-   depends on ops of its own phase or of one before it.
+   depends on ops of its own phase or of one before it. Then collectives move apart from their waits (overlap.c):
+   from now on a collective only starts where it stands.
 
-     scheduled text = local text; Module.stage says that the order is now the order of execution.                   */
+     %y.1: f32[D] = all_reduce %y      =>      %y.1: f32[D] = all_reduce %y
+     %z[d]: f32[D] = nest %x[d]                %z[d]: f32[D] = nest %x[d]
+     %w[d]: f32[D] = nest %y.1[d]              wait %y.1
+                                               %w[d]: f32[D] = nest %y.1[d]                                      */
 #include "cg.h"
 
 Steps cg_steps(const Region *r, Arena *a) {
@@ -51,6 +55,7 @@ void cg_schedule(Module *m, PassContext *cx) {
     cg_raise_phases(m, m->programs.at[p].body);
     order_phases(m->programs.at[p].body, scratch);
   }
+  cg_overlap(m, scratch);
   ir_number(m);
   m->stage = STAGE_SCHEDULED;
   arena_free(scratch);

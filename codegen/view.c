@@ -5,7 +5,7 @@
      f32[B=10@data, T=8]  over data = 4: capacities 3 x 8, strides 8, 1                                     */
 #include "cg.h"
 
-bool cg_is_split(const Split *s) { return split_count(s) > 1 || s->window.of > 0; }
+bool cg_is_split(const Split *s) { return split_count(s) > 1 || split_windowed(s); }
 
 bool cg_same_part(const Index *i, const Dim *d) {
   if (!cg_is_split(&i->split) && !cg_is_split(&d->split)) return true;

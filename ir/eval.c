@@ -265,10 +265,20 @@ static void update_leaves(EvalRun *r) {
   }
 }
 
+/* From stage scheduled on a collective only starts where it stands; its wait does the work. */
+static void end_collective(EvalRun *r, const Op *op) {
+  r->now = op;
+  arena_land(r, op);
+  eval_layout(r, op);
+  for (int i = 0; i < op->nout; i++) arena_store(r, op->out[i]);
+}
+
 static void run_op(EvalRun *r, const Op *op) {
   OpClass c = op_class(op->kind);
   r->now = op;
   if (c == CLS_LEAF) return;
+  if (r->m->stage == STAGE_SCHEDULED && op_is_collective(op->kind)) return arena_take_off(r, op);
+  if (op->kind == OP_WAIT) return end_collective(r, r->m->values.at[op->in[0]].def);
   if (c == CLS_REGION) {
     run_repeat(r, op);
     return;

@@ -128,6 +128,9 @@ void arena_poison_all(EvalRun *r);
 void arena_load(EvalRun *r, ValueId v);  /* buffer -> Held, every rank */
 void arena_store(EvalRun *r, ValueId v); /* Held -> buffer */
 void arena_enter(EvalRun *r, const Op *repeat, int64_t counter);
+void arena_take_off(EvalRun *r,
+                    const Op *op);         /* a collective starts: its results are under way, unless they lie on its operands */
+void arena_land(EvalRun *r, const Op *op); /* it ends: fails unless they still are; loads the operands */
 bool arena_put_slice(EvalRun *r, ValueId stacked, ValueId slice, int64_t counter); /* false: not in the arena */
 void arena_before(EvalRun *r, const Op *op); /* loads operands; what the results overwrite is lost first */
 
@@ -157,7 +160,7 @@ struct EvalRun {
   Cell **cells;            /* in_arena: per rank */
   int64_t *place;          /* in_arena: where each value lies now; -1: outside */
   bool ran;
-  const Op *now;           /* what is being run, for messages */
+  const Op *now; /* what is being run, for messages */
   Num *scratch;
   int64_t nscratch;
 };

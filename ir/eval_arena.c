@@ -10,7 +10,11 @@
 
    Local buffers are row-major over the capacities. Before an op runs, the bytes of its results are lost, unless
    the operand that lies there is read exactly where the result is written: the one way in which emitted code may
-   work in place. */
+   work in place.
+
+   A collective takes its operands from the arena, and writes its results, only when it is waited for. Until then the
+   cells of its results are marked, so that a buffer which is reused while it is under way is seen: the operand's by a
+   wrong value, the result's by a mark that is gone. */
 #include "eval.h"
 
 static const Type *type_of(const EvalRun *r, ValueId v) { return &r->m->values.at[v].type; }
@@ -152,6 +156,36 @@ static bool survives(const EvalRun *r, const Op *op, ValueId out) {
     if (shared && in_place(r, op, op->in[i], out)) return true;
   }
   return false;
+}
+
+/* ---- collectives under way ---- */
+
+static bool lies_on_operand(const EvalRun *r, const Op *op, int i) { return r->place[op->in[i]] == r->place[op->out[i]]; }
+
+/* The element of the result is under way: neither poison nor a value, and whoever writes there is seen. */
+static const Cell UNDER_WAY = {.size = UINT8_MAX};
+
+void arena_take_off(EvalRun *r, const Op *op) {
+  for (int i = 0; i < op->nout; i++) {
+    ValueId v = op->out[i];
+    if (!in_arena(r, v) || lies_on_operand(r, op, i)) continue;
+    check_place(r, v, r->place[v], local_bytes(r, v));
+    for (int rank = 0; rank < r->nranks; rank++)
+      for (int64_t b = 0; b < local_bytes(r, v); b++) r->cells[rank][r->place[v] + b] = UNDER_WAY;
+  }
+}
+
+void arena_land(EvalRun *r, const Op *op) {
+  for (int i = 0; i < op->nout; i++) {
+    ValueId v = op->out[i];
+    if (!in_arena(r, v) || lies_on_operand(r, op, i)) continue;
+    bool free = true;
+    for (int rank = 0; rank < r->nranks; rank++)
+      for (int64_t b = 0; b < local_bytes(r, v); b++) free = free && r->cells[rank][r->place[v] + b].size == UNDER_WAY.size;
+    if (!free) domain_fail(&r->d, "the buffer of %%%s was written while it was under way", r->m->values.at[v].name);
+    arena_poison(r, v);
+  }
+  for (int i = 0; i < op->nin; i++) arena_load(r, op->in[i]);
 }
 
 void arena_before(EvalRun *r, const Op *op) {

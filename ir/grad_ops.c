@@ -212,6 +212,7 @@ static void rule_none(Grad *g, Op *op) { (void)g, (void)op; }
 #define rule_attention_grad rule_none
 #define rule_layout rule_none
 #define rule_tap rule_none
+#define rule_wait rule_none
 #define rule_update rule_none
 
 void grad_apply(Grad *g, Op *op) {

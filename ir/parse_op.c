@@ -193,6 +193,7 @@ static void parse_computation(Parser *p, Op *op) {
 /* ---- effects and suffixes ---------------------------------------------------------------------------------------- */
 
 static void parse_effect(Parser *p, Op *op) {
+  if (op->kind == OP_WAIT) return parse_values(p, op);
   if (op->kind == OP_UPDATE) {
     ir_in(p->m, op, irp_value(p));
     irp_need(p, "=");

@@ -126,6 +126,10 @@ static void print_effect(Printer *p, const Op *op) {
     irw_value(p, operand(op, 1));
     return;
   }
+  if (op->kind == OP_WAIT) {
+    irw_values(p, op->in, op->nin);
+    return;
+  }
   puts_(p, WORD(TAP_TEXT, op->tap));
   if (in_table((int)op->tap, COUNT(TAP_NAMED)) && TAP_NAMED[op->tap]) {
     puts_(p, " ");

@@ -95,7 +95,7 @@ static bool check_region(Scope *s, const Region *r, const Op *parent) {
   c->op = parent;
   for (int i = 0; i < r->yields.n; i++)
     if (!use(s, r->yields.at[i], r)) return false;
-  return true;
+  return c->m->stage < STAGE_SCHEDULED || check_waits(c, r);
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* verify.h: what the verifier's files share: verify.c (values, regions, the module), verify_op.c (each kind's shape),
-   verify_body.c (bodies and index expressions), verify_layout.c (shardings and pending sums). A check returns false
+   verify_body.c (bodies and index expressions), verify_layout.c (shardings and pending sums), verify_waits.c (collectives
+   under way). A check returns false
    after the first law that is broken, which is then in c->why. Private to ir/. */
 #ifndef DTC_IR_VERIFY_H
 #define DTC_IR_VERIFY_H
@@ -40,5 +41,6 @@ bool check_read(Check *c, int operand, int n, IExpr *const *ix, bool guarded);
 bool check_into(Check *c);
 bool check_type_layout(Check *c, ValueId v);
 bool check_layout(Check *c);
+bool check_waits(Check *c, const Region *r);
 
 #endif

@@ -30,6 +30,10 @@ static bool check_leaf(Check *c, bool in_repeat) {
 
 static bool check_effect(Check *c, bool in_repeat) {
   const Op *op = c->op;
+  if (op->kind == OP_WAIT) {
+    LAW(c, c->m->stage == STAGE_SCHEDULED, "collectives are waited for at stage scheduled");
+    return true;
+  }
   if (!check_counts(c, op->kind == OP_UPDATE ? 2 : 1, 0)) return false;
   LAW(c, !in_repeat, "%s stands in the program, not in a repeat", op_text(op->kind));
   if (op->kind == OP_TAP) {

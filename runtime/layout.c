@@ -40,9 +40,11 @@ static void chunk_range(int64_t size, int64_t chunk, int64_t c, int64_t *lo, int
   *hi = size - *lo < chunk ? size : *lo + chunk;
 }
 
-static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-
-static int64_t between(int64_t x, int64_t lo, int64_t hi) { return x < lo ? lo : x > hi ? hi : x; }
+/* floor((mul * i + add) / div), cut to [lo, hi]. */
+static int64_t read_at(const dtrt_Window *w, int64_t i, int64_t add, int64_t lo, int64_t hi) {
+  __int128 x = (__int128)w->mul * i + add, q = x / w->div - (x % w->div < 0);
+  return q < lo ? lo : q > hi ? hi : (int64_t)q;
+}
 
 void rt_dim_range(const dtrt_Dim *d, int rank, int64_t *lo, int64_t *hi) {
   const dtrt_Window *w = &d->window;
@@ -52,11 +54,11 @@ void rt_dim_range(const dtrt_Dim *d, int rank, int64_t *lo, int64_t *hi) {
     return;
   }
   chunk_range(w->of, w->chunk, c, &a, &b);
-  *lo = *hi = 0;
+  *lo = *hi = d->size;
   if (a >= b) return;
   int64_t first = w->mul < 0 ? b - 1 : a, last = w->mul < 0 ? a : b - 1;
-  *lo = between(floor_div(w->mul * first + w->lo, w->div), 0, d->size);
-  *hi = between(floor_div(w->mul * last + w->hi, w->div) + 1, *lo, d->size);
+  *lo = read_at(w, first, w->lo, 0, d->size);
+  *hi = read_at(w, last, w->hi + w->div, *lo, d->size);
 }
 
 RtBox rt_box(const dtrt_Layout *l, int rank) {

@@ -82,7 +82,7 @@ bool compile(const char *dt, const char *out, const char *const *more) {
   return rc == 0;
 }
 
-char *read_text(const char *path) {
+char *read_bytes(const char *path, size_t *bytes) {
   FILE *f = fopen(path, "rb"); /* read to its end: files of /proc have no size */
   if (!f) return NULL;
   size_t n = 0, room = 4096, got;
@@ -91,7 +91,13 @@ char *read_text(const char *path) {
     if ((n += got) + 1 == room) s = realloc(s, room *= 2);
   fclose(f);
   s[n] = 0;
+  *bytes = n;
   return s;
+}
+
+char *read_text(const char *path) {
+  size_t n;
+  return read_bytes(path, &n);
 }
 
 bool write_text(const char *path, const char *text) {

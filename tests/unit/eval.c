@@ -183,6 +183,23 @@ UNIT(a_map_that_reads_elsewhere_may_not_work_in_place) {
   SHOWS(PLANNED("%x[3 - i]", "0+16", "64+16", "0+16"), planned, DOMAIN_F64, "nan nan nan nan");
 }
 
+/* %u is computed while %y is under way; %z = %y + %u. */
+#define UNDER_WAY(u, y)                                                                                                          \
+  "stage scheduled\nmesh m(a = 2)\nprogram stage 0 {\n  %x[i]: f32[N=4]{a: sum} = nest sum[k: K=2@a:1] f32(idx(i) + 0 * "        \
+  "idx(k))\n"                                                                                                                    \
+  "  %y: f32[N=4] = all_reduce %x   ; because of it\n  %u[i]: f32[N=4] = nest f32(10 * idx(i))\n  wait %y\n"                           \
+  "  %z[i]: f32[N=4] = nest %y[i] + %u[i]\n  tap output \"y\" %z\n}\n\n"                                                         \
+  "buffers {\n  %x: 0+16\n  %u: " u "\n  %y: " y "\n  %z: 128+16\n} arena 192 workspace 0\n"
+
+UNIT(a_collective_reads_and_writes_when_it_is_waited_for) {
+  SHOWS(UNDER_WAY("64+16", "32+16"), planned, DOMAIN_F64, "0 12 24 36");
+  SHOWS(UNDER_WAY("64+16", "0+16"), planned, DOMAIN_F64, "0 12 24 36"); /* in place */
+}
+UNIT(a_buffer_that_is_reused_while_it_is_under_way_is_seen) {
+  SHOWS(UNDER_WAY("0+16", "32+16"), planned, DOMAIN_F64, "0 30 60 90"); /* the operand: twice %u is added up */
+  SHOWS(UNDER_WAY("40+16", "32+16"), planned, DOMAIN_F64, "all_reduce %y: the buffer of %y was written while it was under way");
+}
+
 /* ---- domains ---- */
 
 UNIT(small_integers_refuse_what_is_not_exact) {

@@ -120,10 +120,10 @@ UNIT(powers_and_constants) {
 }
 
 UNIT(reads_outside_take_what_stands_behind_else) {
-  Run r =
-      start("dim T = 3\nparam x: f32[T] = ones\ny[t: T] = (x[t-1] else (x[t] * 10))\nj[t: 5] = where(t < T, (x[t] else 0), (x[t-T] "
-            "else -1))\n"
-            "input e: i32[4] = table(\"e.npy\")\nz[n] = (x[e[n]] else 7)\nw[n] = (x[e[n]] else (2 * e[n]))\noutput y, j, z, w\n");
+  Run r = start(
+      "dim T = 3\nparam x: f32[T] = ones\ny[t: T] = (x[t-1] else (x[t] * 10))\nj[t: 5] = where(t < T, (x[t] else 0), (x[t-T] "
+      "else -1))\n"
+      "input e: i32[4] = table(\"e.npy\")\nz[n] = (x[e[n]] else 7)\nw[n] = (x[e[n]] else (2 * e[n]))\noutput y, j, z, w\n");
   SET(r, "x", 1, 2, 3);
   SET_WHOLE(r, "e", 0, -1, 2, 3);
   step(&r);

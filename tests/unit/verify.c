@@ -240,6 +240,26 @@ UNIT(buffers_cover_what_leaves_a_group) {
   law("", SCHEDULED("", "%y: 0+16 %z: 32+20"), "the buffer of %y has 16 bytes, it needs 20");
 }
 
+#define FLIGHT(between, end, buffers)                                                                                            \
+  "stage scheduled\nmesh m(a = 2)\nprogram stage 0 {\n%x[b]: f32[B=4]{a: sum} = nest sum[k: K=8@a:4] f32(idx(k) * idx(b))\n"     \
+  "%v[b]: f32[B=4] = nest f32(idx(b))\n%y: f32[B=4] = all_reduce %x ; because of it\n" between "\n" end                          \
+  "\n%z[b]: f32[B=4] = nest %y[b] + %u[b]\ntap output \"z\" %z\n}\nbuffers { " buffers " } arena 128 workspace 0\n"
+#define APART "%x: 0+16 %v: 16+16 %y: 32+16 %u: 48+16 %z: 64+16"
+#define U(read) "%u[b]: f32[B=4] = nest " read
+UNIT(a_collective_is_under_way_until_it_is_waited_for) {
+  law("", FLIGHT(U("%v[b]"), "wait %y", APART), NULL);
+  law("", FLIGHT(U("%v[b]"), "wait %y", "%x: 0+16 %v: 16+16 %y: 0+16 %u: 48+16 %z: 64+16"), NULL); /* in place */
+  law("", FLIGHT(U("%v[b]"), "wait %y", "%x: 0+16 %v: 16+16 %y: 32+16 %u: 0+16 %z: 64+16"),
+      "%u lies where %x, which is under way to %y, does");
+  law("", FLIGHT(U("%v[b]"), "wait %y", "%x: 0+16 %v: 16+16 %y: 32+16 %u: 40+16 %z: 64+16"), "%u lies where %x, which is under");
+  law("", FLIGHT(U("%y[b]"), "wait %y", APART), "%y is used before it is waited for");
+  law("", FLIGHT(U("%v[b]"), "", APART), "%y is used before it is waited for");
+  law("", FLIGHT(U("%v[b]"), "wait %y\nwait %y", APART), "no collective that makes it is under way");
+  law("", FLIGHT(U("%v[b]"), "wait %v", APART), "%v is waited for, but no collective that makes it");
+  law("", FLIGHT(U("%v[b]"), "wait %y, %v", APART), "a wait names all results of its collective");
+  law("collected", "%y: f32[B=4] = param \"y\" ones\nwait %y", "collectives are waited for at stage scheduled");
+}
+
 /* Laws that no text can break: values that are put together by hand. */
 static Module *two_values(Arena *a, ValueId *x, ValueId *y) {
   Module *m = ir_module(a);
