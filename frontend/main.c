@@ -60,9 +60,9 @@ static int last_pass(const Options *o) {
   if (o->stop_after) return pipeline_find(o->stop_after);
   if (o->check || e[EMIT_MEMORY].wanted || e[EMIT_MEMORY_JSON].wanted || e[EMIT_C].wanted || e[EMIT_EXE].wanted)
     return pipeline_length - 1;
-  int last = e[EMIT_SPMD].wanted || e[EMIT_SCHEDULE].wanted || e[EMIT_SCHEDULE_JSON].wanted || o->explain
-                 ? pipeline_find("localize")
-                 : -1;
+  int last = e[EMIT_SCHEDULE].wanted || e[EMIT_SCHEDULE_JSON].wanted ? pipeline_find("schedule")
+             : e[EMIT_SPMD].wanted || o->explain                       ? pipeline_find("localize")
+                                                                       : -1;
   for (int i = 0; i < o->print_after.n; i++) {
     bool all = !strcmp(o->print_after.at[i], "all");
     last = (int)max_i64(last, all ? pipeline_length - 1 : pipeline_find(o->print_after.at[i]));
@@ -105,14 +105,16 @@ static void seen(void *env, const Module *m, int pass) {
   const char *name = pipeline[pass].name;
   note_homes(s, m);
   if (printed_after(s->o, name)) write_text(s, "-", arena_printf(s->arena, "# after %s\n%s", name, ir_print(m, s->arena)));
+  if (!strcmp(name, "schedule")) {
+    if (s->o->emit[EMIT_SCHEDULE].wanted) emit(s, EMIT_SCHEDULE, part_report(m, s->arena, false));
+    if (s->o->emit[EMIT_SCHEDULE_JSON].wanted) emit(s, EMIT_SCHEDULE_JSON, part_report(m, s->arena, true));
+  }
   if (strcmp(name, "localize")) return;
   part_warn(m, s->diags, !s->o->from);
   if (s->o->explain) explain(s, m);
   if (s->o->diff) s->rows = part_rows(m, s->arena);
   if (s->o->strict) part_strict(m, s->diags, !s->o->from);
   if (s->o->emit[EMIT_SPMD].wanted) emit(s, EMIT_SPMD, ir_print(m, s->arena));
-  if (s->o->emit[EMIT_SCHEDULE].wanted) emit(s, EMIT_SCHEDULE, part_report(m, s->arena, false));
-  if (s->o->emit[EMIT_SCHEDULE_JSON].wanted) emit(s, EMIT_SCHEDULE_JSON, part_report(m, s->arena, true));
 }
 
 /* What was not done, and why: for those who ask. */

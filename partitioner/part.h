@@ -51,6 +51,10 @@ int part_number(Module *m);
 /* Multiply-adds of products per step, of the rank that computes most. work.c */
 double part_multiply_adds(const Module *m);
 
+/* The lines, or values, whose loops run between the start of a collective of region r and its wait. behind.c */
+typedef VEC(const char *) Names;
+Names part_behind(const Module *m, const Region *r, const Op *op, Arena *a);
+
 const char *pending_text(const Mesh *m, const Pending *p, Arena *a); /* "data, model" */
 
 #endif

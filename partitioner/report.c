@@ -2,8 +2,10 @@
    program, then totals. Bytes: what the rank that receives most receives each time; times: per step, loops multiplied
    in. The total is the largest sum over collectives of any one rank, not the sum of the largest.
 
-     kind        axes   group  bytes   times  line         why
-     all_reduce  model  2      262144  4      charlm.dt:26 %r adds it to %x                                          */
+     kind        axes   group  bytes   times  line         behind  why
+     all_reduce  model  2      262144  4      charlm.dt:26 29, 30  %r adds it to %x
+
+   `behind`: the lines that are computed while the collective is under way; a scheduled module is reported.         */
 #include "part.h"
 
 #include <jansson.h>
@@ -14,6 +16,7 @@ typedef struct {
   int64_t times, bytes, group, bound;
   const char *axes, *line;
   Pending over;
+  Names behind;
 } Row;
 
 typedef struct {
@@ -43,10 +46,9 @@ static const char *line_text(const Report *r, Loc loc) {
 }
 
 static void add_row(void *cx, Region *region, Op *op, int64_t times) {
-  (void)region;
   Report *r = cx;
   if (!op_is_collective(op->kind)) return;
-  Row row = {.op = op, .times = times, .line = line_text(r, op->loc)};
+  Row row = {.op = op, .times = times, .line = line_text(r, op->loc), .behind = part_behind(r->m, region, op, r->a)};
   price_axes(&r->m->mesh, op, r->m, &row.over, &row.group);
   row.axes = pending_text(&r->m->mesh, &row.over, r->a);
   int first = r->moves.n;
@@ -68,9 +70,11 @@ static json_t *row_json(const Report *r, const Row *row) {
     one.part[0] = row->over.part[i];
     json_array_append_new(axes, json_string(pending_text(&r->m->mesh, &one, r->a)));
   }
-  return json_pack("{s:s, s:o, s:I, s:I, s:I, s:i, s:s}", "kind", op_text(row->op->kind), "axes", axes, "group",
+  json_t *behind = json_array();
+  for (int i = 0; i < row->behind.n; i++) json_array_append_new(behind, json_string(row->behind.at[i]));
+  return json_pack("{s:s, s:o, s:I, s:I, s:I, s:i, s:o, s:s}", "kind", op_text(row->op->kind), "axes", axes, "group",
                    (json_int_t)row->group, "bytes", (json_int_t)row->bytes, "count", (json_int_t)row->times, "line",
-                   row->op->loc.line, "why", row->op->why ? row->op->why : "");
+                   row->op->loc.line, "behind", behind, "why", row->op->why ? row->op->why : "");
 }
 
 static const char *report_json(const Report *r) {
@@ -88,7 +92,7 @@ static const char *report_json(const Report *r) {
 
 /* ---- text ------------------------------------------------------------------------------------------------------- */
 
-enum { COLUMNS = 6 };
+enum { COLUMNS = 7, SHOWN = 4 }; /* SHOWN: lines that stand under `behind` */
 
 /* The why without what other columns say: "REASON; 64 bytes over model[; together with 2 more]". */
 static const char *short_why(const Report *r, const Op *op) {
@@ -98,6 +102,13 @@ static const char *short_why(const Report *r, const Op *op) {
   if (!cost || cost == op->why) return op->why;
   const char *more = strchr(cost + 1, ';');
   return arena_printf(r->a, "%.*s%s", (int)(cost - op->why), op->why, more ? more : "");
+}
+
+static const char *behind_text(const Report *r, const Row *row) {
+  Str s = {0};
+  for (int i = 0; i < row->behind.n && i < SHOWN; i++) str_printf(r->a, &s, "%s%s", i ? ", " : "", row->behind.at[i]);
+  if (row->behind.n > SHOWN) str_put(r->a, &s, ", ...");
+  return s.n ? s.at : "-";
 }
 
 static void put_cells(const Report *r, Str *s, const int *width, const char *const *cell, const char *why) {
@@ -125,7 +136,7 @@ static void put_totals(const Report *r, Str *s, Planner *p) {
 }
 
 static const char *report_text(const Report *r) {
-  static const char *const HEAD[COLUMNS] = {"kind", "axes", "group", "bytes", "times", "line"};
+  static const char *const HEAD[COLUMNS] = {"kind", "axes", "group", "bytes", "times", "line", "behind"};
   Str s = {0};
   if (r->rows.n == 0) return "no collectives: nothing moves between ranks\n";
   const char *(*cell)[COLUMNS] = arena_alloc(r->a, sizeof *cell * (size_t)r->rows.n);
@@ -139,6 +150,7 @@ static const char *report_text(const Report *r) {
     cell[i][3] = arena_printf(r->a, "%lld", (long long)row->bytes);
     cell[i][4] = arena_printf(r->a, "%lld", (long long)row->times);
     cell[i][5] = row->line;
+    cell[i][6] = behind_text(r, row);
     for (int c = 0; c < COLUMNS; c++) width[c] = (int)max_i64(width[c], (int64_t)strlen(cell[i][c]));
   }
   put_cells(r, &s, width, HEAD, "why");
