@@ -15,6 +15,7 @@ const Pass pipeline[] = {
     {"propagate", "give every value a sharding", part_propagate, STAGE_ANNOTATED, STAGE_ANNOTATED},
     {"reshard", "say where a value must change its layout", part_reshard, STAGE_ANNOTATED, STAGE_SHARDED},
     {"collect", "make each change the cheapest collectives", part_collect, STAGE_SHARDED, STAGE_COLLECTED},
+    {"hoist", "move collectives out of loops, share equal ones", part_hoist, STAGE_COLLECTED, STAGE_COLLECTED},
     {"combine", "join small collectives of one kind into one call", part_combine, STAGE_COLLECTED, STAGE_COLLECTED},
     {"save", "choose what the reverse of a repeat keeps", part_save, STAGE_COLLECTED, STAGE_COLLECTED},
     {"localize", "make it the program of one device", part_localize, STAGE_COLLECTED, STAGE_LOCAL},

@@ -51,6 +51,9 @@ int part_number(Module *m);
 /* Multiply-adds of products per step, of the rank that computes most. work.c */
 double part_multiply_adds(const Module *m);
 
+/* Hands `outer` to the repeat as one more operand, invariant or stacked; its argument. An existing one is shared. save.c */
+ValueId part_hand_in(Module *m, Op *repeat, ValueId outer, bool stacked, const Type *inside, const char *name);
+
 /* The lines, or values, whose loops run between the start of a collective of region r and its wait. behind.c */
 typedef VEC(const char *) Names;
 Names part_behind(const Module *m, const Region *r, const Op *op, Arena *a);

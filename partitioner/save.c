@@ -34,8 +34,7 @@ static ValueId *insert_id(Module *m, ValueId *list, int n, int at, ValueId v) {
   return longer;
 }
 
-/* Hands `outer` to the repeat as one more operand, invariant or stacked; its argument. An existing one is shared. */
-static ValueId hand_in(Module *m, Op *repeat, ValueId outer, bool stacked, const Type *inside, const char *name) {
+ValueId part_hand_in(Module *m, Op *repeat, ValueId outer, bool stacked, const Type *inside, const char *name) {
   int first = stacked ? repeat->ncarried + repeat->ninvariant : repeat->ncarried;
   int n = stacked ? repeat->nstacked : repeat->ninvariant;
   for (int i = first; i < first + n; i++)
@@ -100,7 +99,7 @@ static ValueId argument_again(Save *s, ValueId v) {
   if (i < 0) return body(s->back)->args.at[0];
   if (i < f->ncarried) return NOWHERE;
   Type t = s->m->values.at[v].type;
-  return hand_in(s->m, s->back, f->in[i], i >= f->ncarried + f->ninvariant, &t, s->m->values.at[v].name);
+  return part_hand_in(s->m, s->back, f->in[i], i >= f->ncarried + f->ninvariant, &t, s->m->values.at[v].name);
 }
 
 static ValueId reach(Save *s, ValueId v) {
@@ -248,7 +247,7 @@ static void keep(Save *s, ValueId v, ValueId again) {
   vec_push(m->arena, body(s->forward)->yields, v);
   ValueId out = ir_out(m, s->forward, arena_printf(m->arena, "%s.all", name), all);
   s->forward->nsaved++;
-  replace_in(body(s->back), again, hand_in(m, s->back, out, true, &t, name));
+  replace_in(body(s->back), again, part_hand_in(m, s->back, out, true, &t, name));
 }
 
 static void keep_gathered(Save *s) {

@@ -122,8 +122,9 @@ typedef struct {
 } PassRow;
 static const PassRow PASSES[] = {
     {"propagate", part_propagate, 0, false}, {"reshard", part_reshard, 1, false}, {"collect", part_collect, 1, false},
-    {"combine", part_combine, 0, false},     {"save", part_save, 1, false},       {"localize", part_localize, 2, false},
-    {"group", cg_group, 0, false},           {"schedule", cg_schedule, 0, false}, {"buffers", cg_buffers, 2, true},
+    {"hoist", part_hoist, 1, false},         {"combine", part_combine, 0, false}, {"save", part_save, 1, false},
+    {"localize", part_localize, 2, false},   {"group", cg_group, 0, false},       {"schedule", cg_schedule, 0, false},
+    {"buffers", cg_buffers, 2, true},
 };
 
 /* A reshard to the layout that it has before the last use of every other value of the region. */

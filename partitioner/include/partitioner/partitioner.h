@@ -8,6 +8,7 @@
 PassFn part_propagate; /* annotated -> every value has a sharding */
 PassFn part_reshard;   /* -> sharded: every op computes a box of its index space; `reshard` ops where layouts clash */
 PassFn part_collect;   /* -> collected: each reshard becomes the cheapest sequence of collectives */
+PassFn part_hoist;     /* collectives leave the loops in which they change nothing; equal ones are shared */
 PassFn part_combine;   /* small collectives of the same kind and axes become one call */
 PassFn part_save;      /* what the reverse of a repeat keeps, recomputes, or gathers again */
 PassFn part_localize;  /* -> local: a set of programs, keyed by stage */
