@@ -1,8 +1,9 @@
-/* driver.h: what the dtc command is made of: options.c, pipeline.c, output.c, build.c and main.c, which uses them in
-   this order. Only these files see all parts of the compiler. */
+/* driver.h: what the dtc command is made of: options.c, pipeline.c, certify.c, certificate.c, output.c, build.c and main.c, which
+   uses them in this order. Only these files see all parts of the compiler. */
 #ifndef DTC_DRIVER_H
 #define DTC_DRIVER_H
 
+#include "certify.h"
 #include "frontend/frontend.h"
 #include "partitioner/partitioner.h"
 
@@ -29,9 +30,11 @@ typedef struct {
 
 typedef struct {
   Arena *arena;
-  const char *file; /* "-": standard input */
-  const char *out;  /* -o, or NULL */
-  bool check;       /* dtc check */
+  const char *file;        /* "-": standard input */
+  const char *out;         /* -o, or NULL */
+  bool check;              /* dtc check */
+  bool verify;             /* dtc verify */
+  const char *certificate; /* --certificate, or NULL */
   Emit emit[EMIT_NKINDS];
   FrontendOptions frontend;
   VEC(const char *) print_after; /* names of passes, or "all" */
@@ -41,9 +44,9 @@ typedef struct {
   const char *cluster;  /* --cluster: a name or a file, or NULL */
   int64_t memory_limit; /* --memory-limit: bytes, 0: none */
   DiagFormat errors;
-  const char *cc; /* --cc, or NULL */
-  const char *explain;           /* NULL: nobody asks; "": all; a code, a line or a %value */
-  const char *diff;              /* --diff: the file to compare with; FILE is the new one */
+  const char *cc;      /* --cc, or NULL */
+  const char *explain; /* NULL: nobody asks; "": all; a code, a line or a %value */
+  const char *diff;    /* --diff: the file to compare with; FILE is the new one */
   bool strict;
   VEC(const char *) warnings; /* what stands behind -W */
   bool version, verbose;
@@ -92,6 +95,14 @@ typedef struct {
   int first; /* pass */
 } Replan;
 bool replan(void *env, const PartEdit *e, PartTotals *out); /* env: a Replan */
+
+/* ---- certificate.c ------------------------------------------------------------------------------------------- */
+
+/* Checks the plan, says so in one line on standard error, and writes the certificate to `path` unless that is NULL. Returns
+   an exit code; where the plan is not the program, a reproducer is written. */
+int certificate_make(Arena *a, const CertifyInput *in, const char *path);
+/* Repeats the certificate that a file holds, on standard output. */
+int certificate_verify(Arena *a, Diags *d, int file, const char *path);
 
 /* ---- output.c ------------------------------------------------------------------------------------------------ */
 

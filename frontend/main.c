@@ -20,13 +20,14 @@ typedef struct {
   Module *original; /* --explain: before the first pass */
   Type *home;       /* --explain: by value, before reshard */
   int nhome;
-  PartRows *rows; /* --diff: the plan */
-  bool said;      /* something went to standard output */
+  PartRows *rows;        /* --diff: the plan */
+  Module *source, *plan; /* for the certificate: before propagate, after localize */
+  bool said;             /* something went to standard output */
   int code;
 } Session;
 
 static bool asked_for_nothing(const Options *o) {
-  bool any = o->check || o->explain || o->stop_after || o->print_after.n;
+  bool any = o->check || o->verify || o->certificate || o->explain || o->stop_after || o->print_after.n;
   for (int k = 0; k < EMIT_NKINDS; k++) any |= o->emit[k].wanted;
   return !any;
 }
@@ -61,8 +62,8 @@ static int last_pass(const Options *o) {
   if (o->check || e[EMIT_MEMORY].wanted || e[EMIT_MEMORY_JSON].wanted || e[EMIT_C].wanted || e[EMIT_EXE].wanted)
     return pipeline_length - 1;
   int last = e[EMIT_SCHEDULE].wanted || e[EMIT_SCHEDULE_JSON].wanted ? pipeline_find("schedule")
-             : e[EMIT_SPMD].wanted || o->explain                       ? pipeline_find("localize")
-                                                                       : -1;
+             : e[EMIT_SPMD].wanted || o->explain || o->certificate   ? pipeline_find("localize")
+                                                                     : -1;
   for (int i = 0; i < o->print_after.n; i++) {
     bool all = !strcmp(o->print_after.at[i], "all");
     last = (int)max_i64(last, all ? pipeline_length - 1 : pipeline_find(o->print_after.at[i]));
@@ -100,10 +101,21 @@ static void explain(Session *s, const Module *m) {
     diag_error(s->diags, "E0606", (Loc){0}, q.value ? "there is no tensor `%s`" : "nothing is made on line %s", what);
 }
 
+static bool certifies(const Options *o) {
+  return !o->stop_after && (o->certificate || o->emit[EMIT_C].wanted || o->emit[EMIT_EXE].wanted);
+}
+
+static void keep_for_certificate(Session *s, const Module *m, int pass) {
+  if (!certifies(s->o)) return;
+  if (pass + 1 == pipeline_find("propagate")) s->source = ir_clone(m, s->arena);
+  if (pass == pipeline_find("localize")) s->plan = ir_clone(m, s->arena);
+}
+
 static void seen(void *env, const Module *m, int pass) {
   Session *s = env;
   const char *name = pipeline[pass].name;
   note_homes(s, m);
+  keep_for_certificate(s, m, pass);
   if (printed_after(s->o, name)) write_text(s, "-", arena_printf(s->arena, "# after %s\n%s", name, ir_print(m, s->arena)));
   if (!strcmp(name, "schedule")) {
     if (s->o->emit[EMIT_SCHEDULE].wanted) emit(s, EMIT_SCHEDULE, part_report(m, s->arena, false));
@@ -136,6 +148,7 @@ static bool compile(Session *s) {
   if (o->explain) s->original = ir_clone(s->m, s->arena);
   int first = o->from ? pipeline_start(o->from) : 0, last = last_pass(o);
   if (o->emit[EMIT_IR].wanted) emit(s, EMIT_IR, ir_print(s->m, s->arena));
+  keep_for_certificate(s, s->m, first - 1);
   clock_start(&s->clock);
   bool ok = pipeline_run(s->m, &s->cx, first, last, &s->clock, seen, s);
   print_notes(s, &s->cx);
@@ -165,8 +178,25 @@ static void make_program(Session *s) {
   if (s->code == EXIT_DONE) tell_size(s, out);
 }
 
+/* False when nothing may be made: the plan is wrong, or its certificate could not be written. */
+static bool certificate(Session *s) {
+  if (!certifies(s->o)) return true;
+  if (!s->source) {
+    fprintf(stderr, "certificate: none, because the passes begin behind propagate\n");
+    return true;
+  }
+  const char *path = s->o->certificate;
+  s->said |= path && !strcmp(path, "-");
+  CertifyInput in = {.source = s->source, .plan = s->plan, .scheduled = s->m->buffers ? s->m : NULL, .cx = &s->cx};
+  clock_start(&s->clock);
+  s->code = certificate_make(s->arena, &in, path);
+  clock_step(&s->clock, s->arena, "certify");
+  return s->code == EXIT_DONE;
+}
+
 static void finish(Session *s) {
   const Options *o = s->o;
+  if (!certificate(s)) return;
   if (o->stop_after) {
     write_text(s, o->out && !texts_asked(o) ? o->out : "-", ir_print(s->m, s->arena));
     return;
@@ -249,6 +279,11 @@ static int session(Arena *a, const Options *o) {
   Session s = {.o = o, .arena = a, .diags = diags_new(a)};
   for (int i = 0; i < o->warnings.n; i++) diag_policy(s.diags, o->warnings.at[i]);
   if (!read_source(&s)) return EXIT_ERRORS;
+  if (o->verify) {
+    s.code = certificate_verify(a, s.diags, s.file, o->file);
+    diags_print(s.diags, o->errors, stderr);
+    return s.code;
+  }
   if (!emit_ast(&s)) return EXIT_ERRORS;
   if (only_ast(o)) return s.code;
   bool ok = read_module(&s) && compile(&s) && !s.diags->nerrors;

@@ -25,6 +25,7 @@ enum {
   KEY_PARTITION,
   KEY_ERRORS,
   KEY_CC,
+  KEY_CERTIFICATE,
   KEY_EXPLAIN,
   KEY_DIFF,
   KEY_STRICT,
@@ -44,6 +45,8 @@ static const struct argp_option option_table[] = {
     {"partition", KEY_PARTITION, "global|propagate", 0,
      "how open layouts are chosen: for the whole program by cost (the default), or by spreading what is given", 0},
     {"keep-gathered", KEY_GATHERED, NULL, 0, "keep gathered values for the backward pass instead of gathering them again", 0},
+    {"certificate", KEY_CERTIFICATE, "PATH", 0,
+     "write down that the plan computes what FILE says, with all that `dtc verify PATH` needs to repeat it", 0},
     {NULL, 0, NULL, 0, "Messages:", 1},
     {"error-format", KEY_ERRORS, "text|json", 0, "how errors are printed; json: one object per line", 1},
     {"explain", KEY_EXPLAIN, "LINE|%VALUE|CODE", OPTION_ARG_OPTIONAL,
@@ -167,6 +170,8 @@ static void take_file(Options *o, const char *text, struct argp_state *state) {
     o->file = text;
   else if (state->arg_num == 0 && !strcmp(text, "check"))
     o->check = true;
+  else if (state->arg_num == 0 && !strcmp(text, "verify"))
+    o->verify = true;
   else if (o->file)
     argp_error(state, "more than one file: %s and %s", o->file, text);
   else
@@ -197,6 +202,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   case KEY_CLUSTER: o->cluster = text; break;
   case KEY_MEMORY: o->memory_limit = size_value(text, state); break;
   case KEY_PARTITION: o->propagate_only = propagates(text, state); break;
+  case KEY_CERTIFICATE: o->certificate = text; break;
   case KEY_GATHERED: o->keep_gathered = true; break;
   case KEY_EXPLAIN: o->explain = text ? text : ""; break;
   case KEY_DIFF: o->diff = ""; break;
@@ -257,7 +263,7 @@ static char *help(int key, const char *text, void *input) {
 Options options_parse(Arena *a, int argc, char **argv) {
   static const struct argp parser = {.options = option_table,
                                      .parser = parse,
-                                     .args_doc = "FILE\ncheck FILE",
+                                     .args_doc = "FILE\ncheck FILE\nverify CERTIFICATE",
                                      .doc =
                                          "Compiles a model in FILE (- for standard input) into a distributed training program.\v",
                                      .help_filter = help};

@@ -132,6 +132,8 @@ void arena_take_off(EvalRun *r,
                     const Op *op);         /* a collective starts: its results are under way, unless they lie on its operands */
 void arena_land(EvalRun *r, const Op *op); /* it ends: fails unless they still are; loads the operands */
 bool arena_put_slice(EvalRun *r, ValueId stacked, ValueId slice, int64_t counter); /* false: not in the arena */
+/* Does `out` of op lie on an operand, as it may: what lies there is not lost before the op runs? */
+bool arena_in_place(const Module *m, const Op *op, ValueId out, const int64_t *place);
 void arena_before(EvalRun *r, const Op *op); /* loads operands; what the results overwrite is lost first */
 
 /* ---- eval.c ---- */

@@ -21,9 +21,12 @@ static const Type *type_of(const EvalRun *r, ValueId v) { return &r->m->values.a
 
 static bool in_arena(const EvalRun *r, ValueId v) { return r->o.in_arena && r->place[v] >= 0; }
 
-static int64_t local_bytes(const EvalRun *r, ValueId v) {
-  return type_capacity(type_of(r, v)) * dtype_size(type_of(r, v)->dtype);
+static int64_t bytes_of(const Module *m, ValueId v) {
+  const Type *t = &m->values.at[v].type;
+  return type_capacity(t) * dtype_size(t->dtype);
 }
+
+static int64_t local_bytes(const EvalRun *r, ValueId v) { return bytes_of(r->m, v); }
 
 /* Byte offset, from the value's place, of element e of what a rank holds. */
 static int64_t cell_offset(const EvalRun *r, ValueId v, const Held *h, int64_t e) {
@@ -139,8 +142,9 @@ static void look_at(InPlace *p, int operand, int n, IExpr *const *ix) {
 static void look(void *cx, const Expr *read) { look_at(cx, read->operand, read->nix, read->ix); }
 
 /* May `out` lie on `in`? A map that reads it where it writes; a layout op between equal buffers. */
-static bool in_place(const EvalRun *r, const Op *op, ValueId in, ValueId out) {
-  if (r->place[in] != r->place[out] || dtype_size(type_of(r, in)->dtype) != dtype_size(type_of(r, out)->dtype)) return false;
+static bool in_place(const Module *m, const Op *op, ValueId in, ValueId out, const int64_t *place) {
+  bool same = place[in] == place[out] && dtype_size(m->values.at[in].type.dtype) == dtype_size(m->values.at[out].type.dtype);
+  if (!same) return false;
   if (op_class(op->kind) == CLS_LAYOUT) return true;
   if ((op->kind != OP_NEST && op->kind != OP_GATHER) || op->reduce) return false;
   InPlace p = {op, in, true};
@@ -148,12 +152,12 @@ static bool in_place(const EvalRun *r, const Op *op, ValueId in, ValueId out) {
   return p.same;
 }
 
-static bool survives(const EvalRun *r, const Op *op, ValueId out) {
-  int64_t from = r->place[out], to = from + local_bytes(r, out);
+bool arena_in_place(const Module *m, const Op *op, ValueId out, const int64_t *place) {
+  int64_t from = place[out], to = from + bytes_of(m, out);
   for (int i = 0; i < op->nin; i++) {
-    int64_t at = r->place[op->in[i]];
-    bool shared = at >= 0 && at < to && from < at + local_bytes(r, op->in[i]);
-    if (shared && in_place(r, op, op->in[i], out)) return true;
+    int64_t at = place[op->in[i]];
+    bool shared = at >= 0 && at < to && from < at + bytes_of(m, op->in[i]);
+    if (shared && in_place(m, op, op->in[i], out, place)) return true;
   }
   return false;
 }
@@ -191,6 +195,6 @@ void arena_land(EvalRun *r, const Op *op) {
 void arena_before(EvalRun *r, const Op *op) {
   if (!r->o.in_arena) return;
   for (int i = 0; i < op->nout; i++)
-    if (in_arena(r, op->out[i]) && !survives(r, op, op->out[i])) arena_poison(r, op->out[i]);
+    if (in_arena(r, op->out[i]) && !arena_in_place(r->m, op, op->out[i], r->place)) arena_poison(r, op->out[i]);
   for (int i = 0; i < op->nin; i++) arena_load(r, op->in[i]);
 }

@@ -230,3 +230,21 @@ void fuzz_check_apart(const Module *m, CheckOptions o, Verdict *out) {
   memcpy(out->text + used, text, min_i64((int64_t)n, (int64_t)sizeof out->text - used - 1));
   munmap(shared, sizeof *shared);
 }
+
+typedef struct {
+  CheckOptions o;
+  Verdict *v;
+} Failing;
+
+static bool fails_alike(void *cx, const Module *m) {
+  Failing *f = cx;
+  Verdict v;
+  fuzz_check_apart(m, f->o, &v);
+  if (v.result != f->v->result) return false;
+  *f->v = v;
+  return true;
+}
+
+Module *fuzz_shrink(Arena *a, const Module *m, CheckOptions o, int seconds, Verdict *v) {
+  return ir_shrink(a, m, seconds, fails_alike, &(Failing){o, v});
+}

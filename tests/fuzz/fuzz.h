@@ -1,6 +1,6 @@
 /* fuzz.h: random programs under random layouts. A seed makes a program (gen*.c) or takes a model (model.c), makes a
    mesh and annotations (annotate.c); check.c runs it whole and partitioned, which must agree exactly; relate.c says what
-   must not change when the same layouts are written differently; shrink.c makes a failing one small; main.c is dtc_fuzz. */
+   must not change when the same layouts are written differently; a failing one is made small; main.c is dtc_fuzz. */
 #ifndef DTC_FUZZ_H
 #define DTC_FUZZ_H
 
@@ -113,7 +113,7 @@ void fuzz_relate(const Module *m, Module *planned, Arena *a, CheckOptions o, Ver
    is wrong. */
 const char *fuzz_run_emitted(Arena *a, const Module *m, EvalRun *whole);
 
-/* ---- shrink.c ---- */
+/* The smallest program that fails in the same way (ir_shrink); *v: how. */
 Module *fuzz_shrink(Arena *a, const Module *m, CheckOptions o, int seconds, Verdict *v);
 
 #endif

@@ -463,6 +463,16 @@ bool ir_verify(const Module *m, const char *pass, const char **why);
 /* ---- gradient and optimizer: grad.c, update.c; recognise.c -------------------------------------------------- */
 PassFn ir_recognise, ir_gradient, ir_update;
 
+/* ---- smaller problems: reduce.c ------------------------------------------------------------------------------- */
+/* Makes the sizes of a program and of the plan that was made of it (NULL: none) smaller, alike; in meshes of more than
+   max_ranks also the axes. Both keep their leaves, ops and results. false and *why: the mesh cannot shrink (and nothing
+   has changed). Values that nobody has lose their dims. */
+bool ir_reduce(Module *source, Module *plan, int64_t max_ranks, const char **why);
+
+/* The smallest variant that edits of an annotated program lead to and of which `shows` still says true. shrink.c */
+typedef bool ShowsFn(void *cx, const Module *m);
+Module *ir_shrink(Arena *a, const Module *m, int seconds, ShowsFn *shows, void *cx);
+
 /* ---- random numbers: random.c (the formulas are there; runtime/dtrt_random.h draws the same bits) ------------ */
 typedef struct {
   uint64_t key;
@@ -507,5 +517,12 @@ Tensor eval_tap(EvalRun *r, TapKind tap, const char *name);     /* whole tensor,
 Tensor eval_leaf(EvalRun *r, const char *name);                  /* a param's or state's value after the updates */
 bool eval_agree(EvalRun *r, const char **why);                   /* replicas are equal on all ranks */
 int64_t eval_received(const EvalRun *r, int64_t rank);           /* bytes that rank received in collectives so far */
+
+/* compare.c: is the plan, on all ranks in lockstep, the source program, modulo 2^61 - 1 on random inputs? */
+typedef enum { COMPARE_EQUAL, COMPARE_DIFFERENT, COMPARE_UNKNOWN /* the source fails on this input */ } Comparison;
+Comparison ir_compare(const Module *source, const Module *plan, uint64_t seed, bool in_arena, Arena *a, const char **why);
+/* lifetimes.c: of a scheduled program at full size, is every value still in its buffer when it is read? */
+bool ir_check_lifetimes(const Module *m, const char **why);
+double ir_points(const Module *m, bool ranks); /* bodies that the interpreter evaluates in a step */
 
 #endif

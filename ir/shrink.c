@@ -1,31 +1,27 @@
-/* shrink.c: makes a failing program small. Edits are tried one at a time on a copy, and kept if the copy is still
-   lawful and still fails in the same way, until none helps:
+/* shrink.c: makes a program that shows a fault small. Edits are tried one at a time on a copy, and kept if the copy is
+   still lawful and still shows it, until none helps:
 
      drop an output or an update; make an op a constant; replace a part of a body by one of its own parts or by 1;
      drop a layout; make a mesh axis or a dim smaller                                                             */
-#include "fuzz.h"
-
 #include <time.h>
+
+#include "ir/ir.h"
 
 typedef struct {
   Arena *a;
   Module *m; /* the smallest so far */
-  CheckOptions o;
-  Verdict v;
+  ShowsFn *shows;
+  void *cx;
   time_t until;
 } Shrink;
 
-/* Is `m` lawful, and does it fail as before? Then it is the new smallest. */
+/* Is `m` lawful, and does it show the fault? Then it is the new smallest. */
 static bool keep(Shrink *s, Module *m) {
   const char *why = NULL;
-  Verdict v;
   ir_dead_code(m);
   ir_number(m);
-  if (time(NULL) > s->until || !ir_verify(m, NULL, &why)) return false;
-  fuzz_check_apart(m, s->o, &v);
-  if (v.result != s->v.result) return false;
+  if (time(NULL) > s->until || !ir_verify(m, NULL, &why) || !s->shows(s->cx, m)) return false;
   s->m = m;
-  s->v = v;
   return true;
 }
 
@@ -158,20 +154,37 @@ static void resize_dim(Module *m, const Ops *ops, const char *name, int64_t size
   }
 }
 
+typedef struct {
+  const char *name;
+  int64_t size;
+} Named;
+typedef VEC(Named) NamedDims;
+
+static NamedDims named_dims(Shrink *s) {
+  NamedDims dims = {0};
+  for (ValueId v = 0; v < s->m->values.n; v++)
+    for (int k = 0; k < s->m->values.at[v].type.rank; k++) {
+      const Dim *d = &s->m->values.at[v].type.dim[k];
+      int i = 0;
+      while (d->name && i < dims.n && strcmp(dims.at[i].name, d->name)) i++;
+      if (d->name && i == dims.n) vec_push(s->a, dims, ((Named){d->name, d->size}));
+    }
+  return dims;
+}
+
+/* Small sizes are all tried, of large ones the half. */
 static bool shrink_dim(Shrink *s) {
-  static const char *const names[] = {"L", "A", "B", "C", "D"};
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-    int64_t now = 0;
-    for (ValueId v = 0; v < s->m->values.n; v++)
-      for (int k = 0; k < s->m->values.at[v].type.rank; k++)
-        if (!strcmp(s->m->values.at[v].type.dim[k].name, names[i])) now = s->m->values.at[v].type.dim[k].size;
-    for (int64_t size = 1; size < now; size++) {
+  enum { SMALL = 10 };
+  NamedDims dims = named_dims(s);
+  for (int i = 0; i < dims.n; i++)
+    for (int64_t size = 1; size < dims.at[i].size; size = size < SMALL                 ? size + 1
+                                                          : size < dims.at[i].size / 2 ? dims.at[i].size / 2
+                                                                                       : dims.at[i].size) {
       Module *m = ir_clone(s->m, s->a);
       Ops ops = all_ops(s, m);
-      resize_dim(m, &ops, names[i], size);
+      resize_dim(m, &ops, dims.at[i].name, size);
       if (keep(s, m)) return true;
     }
-  }
   return false;
 }
 
@@ -186,8 +199,8 @@ static bool each_op(Shrink *s, bool (*f)(Shrink *, Module *, Op *)) {
   return any;
 }
 
-Module *fuzz_shrink(Arena *a, const Module *m, CheckOptions o, int seconds, Verdict *v) {
-  Shrink s = {.a = a, .m = ir_clone(m, a), .o = o, .v = *v, .until = time(NULL) + seconds};
+Module *ir_shrink(Arena *a, const Module *m, int seconds, ShowsFn *shows, void *cx) {
+  Shrink s = {.a = a, .m = ir_clone(m, a), .shows = shows, .cx = cx, .until = time(NULL) + seconds};
   for (bool more = true; more && time(NULL) <= s.until;) {
     more = each_op(&s, drop_effect);
     more = each_op(&s, make_constant) || more;
@@ -197,6 +210,5 @@ Module *fuzz_shrink(Arena *a, const Module *m, CheckOptions o, int seconds, Verd
     for (int i = all_ops(&s, s.m).n - 1; i >= 0; i--)
       while (simplify_body(&s, i)) more = true;
   }
-  *v = s.v;
   return s.m;
 }
