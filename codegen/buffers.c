@@ -274,33 +274,6 @@ static void walk(Planner *p, Region *r) {
 
 static int64_t aligned(int64_t n) { return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-typedef struct {
-  int64_t lo, hi;
-} Span;
-
-static int by_lo(const void *a, const void *b) {
-  const Span *x = a, *y = b;
-  return x->lo < y->lo ? -1 : x->lo > y->lo;
-}
-
-/* The smallest gap between slots alive at the same time that holds s; above all of them if there is none. */
-static int64_t find_gap(const Planner *p, const Slot *s, int64_t floor, Span *taken) {
-  int n = 0;
-  for (int i = 0; i < p->slot.n; i++) {
-    const Slot *o = &p->slot.at[i];
-    if (o->leaf || o->offset < 0 || o->end < s->start || s->end < o->start) continue;
-    taken[n++] = (Span){o->offset, o->offset + aligned(o->bytes)};
-  }
-  qsort(taken, (size_t)n, sizeof *taken, by_lo);
-  int64_t at = floor, best = -1, best_size = INT64_MAX, need = aligned(s->bytes);
-  for (int i = 0; i < n; i++) {
-    int64_t gap = taken[i].lo - at;
-    if (gap >= need && gap < best_size) best = at, best_size = gap;
-    at = max_i64(at, taken[i].hi);
-  }
-  return best >= 0 ? best : at;
-}
-
 static int by_size(const void *a, const void *b) {
   const Slot *x = *(Slot *const *)a, *y = *(Slot *const *)b;
   if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
@@ -322,11 +295,14 @@ static int64_t lay_out(Planner *p) {
     top = min_i64(ARENA_LIMIT, top + aligned(s->bytes));
   }
   int64_t floor = top;
-  Span *taken = NEW_ARRAY(p->a, Span, p->slot.n);
+  Gaps taken = {0};
   qsort(order, (size_t)n, sizeof *order, by_size);
   for (int i = 0; i < n; i++) {
-    order[i]->offset = min_i64(ARENA_LIMIT, find_gap(p, order[i], floor, taken));
-    top = max_i64(top, min_i64(ARENA_LIMIT, order[i]->offset + aligned(order[i]->bytes)));
+    Slot *s = order[i];
+    s->offset = min_i64(ARENA_LIMIT, cg_gap(&taken, s->start, s->end, aligned(s->bytes), floor));
+    int64_t end = min_i64(ARENA_LIMIT, s->offset + aligned(s->bytes));
+    cg_gap_take(p->a, &taken, s->start, s->end, s->offset, end);
+    top = max_i64(top, end);
   }
   return top;
 }

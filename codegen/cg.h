@@ -120,6 +120,14 @@ typedef struct {
 Place *cg_places(const Module *m, Arena *a); /* by ValueId; from Module.buffers */
 bool cg_same_place(const Place *a, const Place *b);
 
+/* ---- gaps.c -------------------------------------------------------------------------------------------------- */
+
+/* Spans of bytes that are taken for an interval of ticks (inclusive). */
+typedef VEC(struct GapPage *) Gaps;
+/* The first byte of the smallest gap from `floor` on that is free all that time and holds so many; above all if none. */
+int64_t cg_gap(const Gaps *g, int start, int end, int64_t bytes, int64_t floor);
+void cg_gap_take(Arena *a, Gaps *g, int start, int end, int64_t lo, int64_t hi);
+
 /* ---- workspace of the kernels: emit_attention.c, emit_rows.c ----------------------------------------------- */
 int64_t cg_attention_workspace(const Module *m, const Op *op);
 /* Offset of each member's row buffer in the workspace (-1: none); returns their total. */

@@ -2,7 +2,13 @@
 # Prints a .dt model of N distinct statements over a mesh of four ranks: a chain of small products and maps whose
 # parameters are split by hand, fans of maps that are added up again, and blocks of several statements, each called once.
 # Nothing repeats, so that every statement is a line of its own in every pass; bench/scale.sh times dtc on it.
-# Usage: tests/bench/statements.sh N [KIND]     KIND: mixed (default), chain, fan, params, deep, blocks
+# Usage: tests/bench/statements.sh N [KIND]
+#   mixed (default), chain, fan, params, norms, blocks    as said; mixed has some of each
+#   body                                                  one block of N statements, repeated 4 times
+#   calls                                                 one block, called often
+#   sums                                                  statements that add up 200 tensors each
+#   dims                                                  every product over a dim of its own
+#   shown                                                 every statement is a metric, too
 set -euo pipefail
 awk -v N="$1" -v KIND="${2:-mixed}" '
   # Each of these appends statements to the chain: x[i] from x[i - 1]. They return nothing; `n` counts statements.
@@ -36,16 +42,51 @@ awk -v N="$1" -v KIND="${2:-mixed}" '
     printf "x%d = b%d(x%d)\n", x + 1, p, x
     p++; x++; n += 8
   }
+  # x must be a value of the program with a parameter before it, so that all have gradients.
+  function begin() {
+    print "mesh pod(data = 2, model = 2)\ndim B = 8, D = 16, F = 32, L = 4\ninput in0: f32[B @ data, D] = table(\"x.npy\")"
+    print "param g: f32[D] = ones\nx0[b,d] = in0[b,d] * g[d]"
+  }
+  function end() {
+    printf "loss = mean[b,d](x%d[b,d] * x%d[b,d])\n", x, x
+    print "train loss { optimizer = adamw(lr = 1e-3)\n clip = 1.0 }"
+  }
+  function body(    i) {
+    print "block f(x0: f32[B, D]) -> y {"
+    for (; n < N - 1;) { product(); gain(); map(); map() }
+    printf "y[b,d] = x%d[b,d] * 0.5\n}\n", x
+    begin()
+    printf "x%d = repeat(L) f(x0)\n", x
+  }
+  function calls(    i) {
+    print "block f(x: f32[B, D]) -> y {\n  param w: f32[D, F @ model] = normal(0.02)\n  param v: f32[F @ model, D] = normal(0.02)"
+    print "  h[b,f] = gelu(sum[d](x[b,d] * w[d,f]))\n  y[b,d] = x[b,d] + sum[f](h[b,f] * v[f,d])\n}"
+    begin()
+    for (; n < N; n++) { printf "x%d = f(x%d)\n", x + 1, x; x++ }
+  }
+  function own_dim() {
+    printf "dim E%d = %d\nparam w%d: f32[D, E%d @ model] = normal(0.02)\n", x, 8 + x, x, x
+    printf "x%d[b,d] = x%d[b,d] + sum[e,c](x%d[b,c] * w%d[c,e] * w%d[d,e])\n", x + 1, x, x, x, x
+    x++; n += 3
+  }
+  function shown() {
+    map()
+    printf "metric m%d = mean[b,d](x%d[b,d])\n", x, x
+    n++
+  }
   BEGIN {
-    print "mesh pod(data = 2, model = 2)\ndim B = 8, D = 16, F = 32\ninput in0: f32[B @ data, D] = table(\"x.npy\")"
-    print "x0[b,d] = in0[b,d]"
+    if (KIND == "body") { body(); end(); exit }
+    if (KIND == "calls") { calls(); end(); exit }
+    begin()
     for (n = x = p = 0; n < N; round++) {
       if (KIND == "chain" || KIND == "mixed") for (i = 0; i < 4; i++) map()
       if (KIND == "fan" || KIND == "mixed") fan(KIND == "fan" ? 64 : 5)
       if (KIND == "params" || KIND == "mixed") product()
-      if (KIND == "deep" || KIND == "mixed") gain()
+      if (KIND == "norms" || KIND == "mixed") gain()
       if (KIND == "blocks" || KIND == "mixed") call()
+      if (KIND == "sums") fan(200)
+      if (KIND == "dims") own_dim()
+      if (KIND == "shown") shown()
     }
-    printf "loss = mean[b,d](x%d[b,d] * x%d[b,d])\n", x, x
-    print "train loss { optimizer = adamw(lr = 1e-3)\n clip = 1.0 }"
+    end()
   }'
