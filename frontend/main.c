@@ -235,6 +235,45 @@ static bool emit_ast(Session *s) {
   return text != NULL;
 }
 
+/* Where the text begins, behind blanks and comments, with the length of its first word. */
+static Loc first_word(const Session *s) {
+  SourceFile f = s->diags->files.at[s->file];
+  Loc at = {.file = s->file, .line = 1, .col = 1};
+  size_t i = 0;
+  for (; i < f.len && (isspace((unsigned char)f.text[i]) || f.text[i] == '#'); i++, at.col++) {
+    if (f.text[i] == '#')
+      while (i + 1 < f.len && f.text[i + 1] != '\n') i++;
+    if (f.text[i] == '\n') at.line++, at.col = 0;
+  }
+  while (i + (size_t)at.len < f.len && isalpha((unsigned char)f.text[i + (size_t)at.len])) at.len++;
+  return at;
+}
+
+/* IR text begins `stage annotated`; nothing in .dt text has two names in a row. */
+static bool is_ir(const Session *s, Loc word) {
+  const char *p = s->diags->files.at[s->file].text;
+  for (int line = 1; line < word.line; line++) p = strchr(p, '\n') + 1;
+  p += word.col - 1;
+  if (word.len != 5 || strncmp(p, "stage", 5)) return false;
+  size_t gap = strspn(p + 5, " \t");
+  return gap > 0 && isalpha((unsigned char)p[5 + gap]);
+}
+
+/* One error about the kind of text instead of hundreds about its words. */
+static bool right_kind(Session *s) {
+  Loc word = first_word(s);
+  bool ir = is_ir(s, word);
+  if (ir == (s->o->from != NULL)) return true;
+  if (ir) {
+    Diag *g = diag_error(s->diags, "E0608", word, "this is IR text, not a model");
+    diag_help(s->diags, g, "`dtc --from=STAGE` reads it");
+  } else {
+    Diag *g = diag_error(s->diags, "E0608", word, "IR text begins with `stage`");
+    diag_help(s->diags, g, "a model (.dt) is read without --from");
+  }
+  return false;
+}
+
 /* IR text is the user's: what breaks a law of its stage is an error in the file. */
 static Module *read_ir(Session *s) {
   Module *m = ir_parse(s->arena, s->diags, s->file);
@@ -263,6 +302,7 @@ static bool does_something(const Module *m) {
 
 static bool read_module(Session *s) {
   clock_start(&s->clock);
+  if (!right_kind(s)) return false;
   s->m = s->o->from ? read_ir(s) : frontend_module(s->arena, s->diags, s->file, s->o->file, &s->o->frontend);
   clock_step(&s->clock, s->arena, "parse");
   if (!s->m || s->diags->nerrors) return false;

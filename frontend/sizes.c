@@ -164,8 +164,8 @@ void lower_dims(Ctx *cx, const AstItem *it) {
   for (int i = 0; i < it->dims.n; i++) {
     const AstDimDef *def = &it->dims.at[i];
     int64_t size = 1;
-    bool ok = override(cx->lw->o, false, def->name.text, &size) || size_of(cx, def->value, &size);
-    if (ok) ok = positive(cx, def->value->loc, arena_printf(cx->lw->a, "%s", def->name.text), size);
+    bool set = override(cx->lw->o, false, def->name.text, &size), ok = set || size_of(cx, def->value, &size);
+    if (ok) ok = positive(cx, def->value->loc, arena_printf(cx->lw->a, "%s%s", def->name.text, set ? ", by --set," : ""), size);
     Symbol *s = scope_declare(cx->lw, cx->scope, SYM_DIM, def->name);
     s->size = ok ? size : 1;
     s->bad = !ok;
@@ -185,10 +185,10 @@ static void add_axis(Ctx *cx, Mesh *m, const AstAxis *x) {
     return;
   }
   int64_t size = x->size, all = mesh_devices(m);
-  override(lw->o, true, x->name.text, &size);
+  bool set = override(lw->o, true, x->name.text, &size);
   if (size < 1 || size > MAX_DEVICES || !checked_mul(all, size, &all) || all > MAX_DEVICES) {
-    fault(lw, "E0303", x->size_loc, "axis `%s` has size %lld: a mesh has between 1 and %d devices in all", x->name.text,
-          (long long)size, MAX_DEVICES);
+    fault(lw, "E0303", x->size_loc, "axis `%s` has size %lld%s: a mesh has between 1 and %d devices in all", x->name.text,
+          (long long)size, set ? ", by --mesh" : "", MAX_DEVICES);
     size = 1;
   }
   m->axis[m->naxes++] = (Axis){x->name.text, size};
@@ -226,7 +226,12 @@ void check_rules(Ctx *cx) {
     const LayoutRule *r = &cx->lw->rules.at[i];
     const Symbol *s = scope_find(cx->scope, r->dim.text);
     if (!s || s->kind != SYM_DIM) unknown_name(cx, r->dim.loc, "dim", r->dim.text, SYM_DIM);
-    for (int k = 0; k < r->axes->names.n; k++) axis_named(cx, r->axes->names.at[k]);
+    for (int k = 0; k < r->axes->names.n; k++) {
+      AstName name = r->axes->names.at[k];
+      bool twice = false;
+      for (int j = 0; j < k; j++) twice |= !strcmp(r->axes->names.at[j].text, name.text);
+      if (axis_named(cx, name) >= 0 && twice) fault(cx->lw, "E0402", name.loc, "axis `%s` splits one dim twice", name.text);
+    }
   }
 }
 

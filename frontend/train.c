@@ -171,22 +171,90 @@ static void set_decay(Ctx *cx, const AstSetting *s, Train *t) {
     fault(cx->lw, "E0505", e->loc, "`decay` is `all`, `matrices` or names of parameters: `(wq, wk)`");
 }
 
-/* What later versions compute: the value that changes nothing is accepted. */
-static void set_later(Ctx *cx, const AstSetting *s, Train *t) {
+/* ---- settings of later versions: the value is checked, and what changes nothing is accepted ---------------------------- */
+
+static bool is_word(const AstExpr *e, const char *word) { return e->kind == AST_NAME && !e->parens && !strcmp(e->name, word); }
+
+/* One of the words (NULL at the end); the first is what dtc does anyway. */
+static void set_words(Ctx *cx, const AstSetting *s, const char *const *words, const char *what) {
+  for (int i = 0; words[i]; i++) {
+    if (!is_word(s->value, words[i])) continue;
+    if (i > 0) not_yet(cx->lw, s->key.loc, arena_printf(cx->lw->a, "`%s`", s->key.text));
+    return;
+  }
+  Diag *g = fault(cx->lw, "E0505", s->value->loc, "`%s` is %s", s->key.text, what);
+  const char *near = s->value->kind == AST_NAME ? ast_suggest(s->value->name, words) : NULL;
+  if (near) diag_help(cx->lw->d, g, "did you mean `%s`?", near);
+}
+
+static void set_precision(Ctx *cx, const AstSetting *s, Train *t) {
+  static const char *const words[] = {"f32", "bf16", NULL};
+  (void)t;
+  set_words(cx, s, words, "`f32` or `bf16`");
+}
+
+static void set_pipeline(Ctx *cx, const AstSetting *s, Train *t) {
+  static const char *const words[] = {"none", "1f1b", "gpipe", "interleaved", NULL};
+  (void)t;
+  set_words(cx, s, words, "`none` or a schedule such as `1f1b`");
+}
+
+/* `none`, or the block whose values are computed again. */
+static void set_recompute(Ctx *cx, const AstSetting *s, Train *t) {
   const AstExpr *e = s->value;
   (void)t;
-  bool none = !s->over.present && ((e->kind == AST_INT && e->ival == (*s->key.text == 'm' ? 1 : 0)) ||
-                                   (e->kind == AST_NAME && (!strcmp(e->name, "f32") || !strcmp(e->name, "none"))));
-  for (int i = 0; i < s->over.names.n; i++) axis_named(cx, s->over.names.at[i]);
-  if (!none) not_yet(cx->lw, s->key.loc, arena_printf(cx->lw->a, "`%s`", s->key.text));
+  if (is_word(e, "none")) return;
+  Symbol *block = e->kind == AST_NAME ? scope_function(cx->scope, e->name) : NULL;
+  if (block && block->kind == SYM_BLOCK)
+    not_yet(cx->lw, s->key.loc, "`recompute`");
+  else if (e->kind == AST_NAME)
+    unknown_name(cx, e->loc, "block", e->name, SYM_BLOCK);
+  else
+    fault(cx->lw, "E0505", e->loc, "`recompute` is `none` or the name of a block");
+}
+
+static void set_microbatches(Ctx *cx, const AstSetting *s, Train *t) {
+  int64_t n;
+  (void)t;
+  if (!size_of(cx, s->value, &n)) return;
+  if (n < 1 || n > INT32_MAX)
+    fault(cx->lw, "E0505", s->value->loc, "a step has between 1 and %d microbatches, not %lld", INT32_MAX, (long long)n);
+  else if (n > 1)
+    not_yet(cx->lw, s->key.loc, "`microbatches`");
+}
+
+static void set_zero(Ctx *cx, const AstSetting *s, Train *t) {
+  Lower *lw = cx->lw;
+  int64_t level = 0;
+  (void)t;
+  if (is_word(s->value, "none") && !s->over.present) return;
+  if (is_word(s->value, "none") || !size_of(cx, s->value, &level) || level < 0 || level > 3) {
+    fault(lw, "E0505", s->value->loc, "`zero` is `none`, or 1, 2 or 3 `over` axes: `zero = 1 over data`");
+    return;
+  }
+  bool known = true;
+  for (int i = 0; i < s->over.names.n; i++) {
+    AstName name = s->over.names.at[i];
+    known &= axis_named(cx, name) >= 0;
+    for (int k = 0; k < i; k++)
+      if (!strcmp(s->over.names.at[k].text, name.text))
+        fault(lw, "E0402", name.loc, "axis `%s` stands twice here", name.text), known = false;
+  }
+  if (level > 0 && !s->over.names.n)
+    fault(lw, "E0505", s->value->loc, "`zero` needs the axes that share the state: `zero = %lld over data`", (long long)level);
+  else if (level > 0 && known)
+    not_yet(lw, s->key.loc, "`zero`");
 }
 
 static const struct {
   const char *key;
   void (*set)(Ctx *, const AstSetting *, Train *);
-} KEYS[] = {{"optimizer", set_optimizer}, {"lr", set_schedule},        {"clip", set_clip},       {"steps", set_steps},
-            {"decay", set_decay},         {"zero", set_later},         {"precision", set_later}, {"reduce", set_later},
-            {"recompute", set_later},     {"microbatches", set_later}, {"pipeline", set_later}};
+} KEYS[] = {{"optimizer", set_optimizer}, {"lr", set_schedule},
+            {"clip", set_clip},           {"steps", set_steps},
+            {"decay", set_decay},         {"zero", set_zero},
+            {"precision", set_precision}, {"reduce", set_precision},
+            {"recompute", set_recompute}, {"microbatches", set_microbatches},
+            {"pipeline", set_pipeline}};
 enum { NKEYS = sizeof KEYS / sizeof *KEYS, KEY_OPTIMIZER = 0, KEY_LR = 1 };
 
 static void set_one(Ctx *cx, const AstSetting *s, Train *t, Loc *given) {

@@ -66,7 +66,10 @@ static void add_part(Ctx *cx, AstName name, Dim *dim, Type *whole, Loc where) {
   if (axis < 0) return;
   AxisPart part = axis_whole(&lw->m->mesh, axis);
   if (type_uses(whole, part)) {
-    Diag *g = fault(lw, "E0402", where.line ? where : name.loc, "axis `%s` splits two dims of one tensor", name.text);
+    if (split_uses(&dim->split, part) && where.line) return; /* reported where the rule stands */
+    bool here = split_uses(&dim->split, part);
+    Diag *g = fault(lw, "E0402", where.line ? where : name.loc,
+                    here ? "axis `%s` splits one dim twice" : "axis `%s` splits two dims of one tensor", name.text);
     diag_mark(lw->d, g, "an axis may appear once per tensor");
     if (where.line) diag_label(lw->d, g, name.loc, "this rule splits %s over it too", dim->name);
     return;

@@ -43,7 +43,7 @@ static bool check_type(Check *c, ValueId v) {
   LAW(c, t->rank >= 0 && t->rank <= MAX_RANK, "%s has %d dims", show_value(c, v), t->rank);
   for (int d = 0; d < t->rank; d++)
     LAW(c, t->dim[d].size >= 0, "dim %d of %s has %lld elements", d, show_value(c, v), (long long)t->dim[d].size);
-  return c->m->stage == STAGE_ANNOTATED || check_type_layout(c, v);
+  return check_type_layout(c, v);
 }
 
 static bool define(Scope *s, ValueId v, const Op *def, const Region *r, int at) {

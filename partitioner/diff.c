@@ -14,7 +14,7 @@ PartRows *part_rows(const Module *m, Arena *a) {
   Moves *s = moves_new(m, scratch);
   r->totals = part_totals(m);
   for (int i = 0; i < s->list.n; i++) {
-    const Move *v = &s->list.at[i];
+    const Transfer *v = &s->list.at[i];
     const Value *x = &m->values.at[v->source];
     Loc loc = v->slot == 0 ? v->op->loc : x->loc;
     PartRow row = {

@@ -157,7 +157,7 @@ static void put_tensor(Explain *x, ValueId v) {
 
 /* ---- collectives ---------------------------------------------------------------------------------------------------- */
 
-static void put_maker(Explain *x, const Move *v) {
+static void put_maker(Explain *x, const Transfer *v) {
   const Value *s = &x->m->values.at[v->source];
   const Op *op = s->def;
   put(x, "  %-*s %s%s", COLUMN, "moves", name_of(x, v->source), line_text(x, s->loc));
@@ -171,7 +171,7 @@ static void put_maker(Explain *x, const Move *v) {
   put(x, "\n  %-*s %s\n  %-*s %s\n", COLUMN, "from", layout_text(x, v->from), COLUMN, "to", layout_text(x, v->to));
 }
 
-static void put_readers(Explain *x, const Move *v) {
+static void put_readers(Explain *x, const Transfer *v) {
   Readers r = moves_readers(x->moves, v);
   put(x, "  %-*s", COLUMN, "for");
   for (int i = 0; i < r.n && i < 4; i++) {
@@ -196,7 +196,7 @@ static const char *more_work(Explain *x, const PartTotals *t) {
   return ratio > 1.01 || ratio < 0.99 ? arena_printf(x->a, ", and computes %.3g times as much", ratio) : "";
 }
 
-static void put_trials(Explain *x, const Move *v) {
+static void put_trials(Explain *x, const Transfer *v) {
   TrialList list = whatif_around(&x->whatif, v);
   int64_t now = x->whatif.now.bytes;
   int lost = 0, won = -1;
@@ -213,7 +213,7 @@ static void put_trials(Explain *x, const Move *v) {
       line_text(x, t->edit.at->loc), (long long)(now - t->totals.bytes), (long long)now, more_work(x, &t->totals));
 }
 
-static void put_move(Explain *x, const Move *v) {
+static void put_move(Explain *x, const Transfer *v) {
   Loc loc = v->slot == 0 ? v->op->loc : x->m->values.at[v->source].loc;
   put(x, "%s over %s  %s  %lld bytes, %lld times a step: %lld of %lld\n", op_text(v->op->kind),
       pending_text(&x->m->mesh, &v->axes, x->a), moves_place(x->m, loc, x->a), (long long)v->bytes, (long long)v->times,
@@ -239,7 +239,7 @@ static bool asked_tensor(Explain *x, ValueId v, Loc loc) {
   return x->q->line == 0 || on_line(x, loc);
 }
 
-static bool asked_move(Explain *x, const Move *v) {
+static bool asked_move(Explain *x, const Transfer *v) {
   if (x->q->value) return is_named(x, v->source);
   return x->q->line == 0 || on_line(x, v->op->loc) || on_line(x, x->m->values.at[v->source].loc);
 }
@@ -269,7 +269,7 @@ static int put_tensors(Explain *x) {
 static int put_moves(Explain *x) {
   int n = 0;
   for (int i = 0; i < x->moves->list.n; i++) {
-    const Move *v = &x->moves->list.at[i];
+    const Transfer *v = &x->moves->list.at[i];
     if (!asked_move(x, v)) continue;
     put(x, "%s", x->s.n ? "\n" : "");
     put_move(x, v);

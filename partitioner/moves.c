@@ -28,9 +28,9 @@ static void note(void *cx, Region *r, Op *op, int64_t times) {
     s->ops.at[s->ops.n++].times = times;
   }
   for (int i = 0; op_is_collective(op->kind) && i < op->nin && i < op->nout; i++) {
-    Move v = {.op = op, .slot = i, .times = times, .from = type_at(s, op->in[i]), .to = type_at(s, op->out[i])};
+    Transfer v = {.op = op, .slot = i, .times = times, .from = type_at(s, op->in[i]), .to = type_at(s, op->out[i])};
     v.source = source_of(s->m, op->in[i]);
-    v.bytes = (int64_t)move_bytes(&s->m->mesh, op->kind, v.from, v.to);
+    v.bytes = move_bytes(&s->m->mesh, op->kind, v.from, v.to);
     v.axes = move_axes(&s->m->mesh, v.from, v.to);
     vec_push(s->a, s->list, v);
   }
@@ -54,7 +54,7 @@ static void add_readers(const Moves *s, ValueId v, Readers *out) {
   }
 }
 
-Readers moves_readers(const Moves *s, const Move *v) {
+Readers moves_readers(const Moves *s, const Transfer *v) {
   Readers out = {0};
   add_readers(s, v->op->out[v->slot], &out);
   return out;
@@ -66,7 +66,7 @@ bool moves_gathers(const Type *from, const Type *to, int d) {
   return false;
 }
 
-Reader moves_obstacle(const Moves *s, const Move *v, int *d, int *index) {
+Reader moves_obstacle(const Moves *s, const Transfer *v, int *d, int *index) {
   Readers readers = moves_readers(s, v);
   for (int i = 0; i < readers.n; i++) {
     Reader r = readers.at[i];

@@ -18,12 +18,12 @@ typedef struct {
   const Type *from, *to;
   ValueId source; /* what is moved, as the op that computes it makes it */
   Pending axes;
-} Move;
+} Transfer;
 
 typedef struct {
   const Module *m;
   Arena *a;
-  VEC(Move) list; /* in the order of the program */
+  VEC(Transfer) list; /* in the order of the program */
   Readers *reads; /* by value: the ops that read it */
   VEC(struct {
     const Op *op;
@@ -34,10 +34,10 @@ typedef struct {
 
 Moves *moves_new(const Module *m, Arena *a);
 /* Who uses what the move makes, seen through further collectives and slices. */
-Readers moves_readers(const Moves *s, const Move *v);
+Readers moves_readers(const Moves *s, const Transfer *v);
 /* The first reader that cannot have dim d of what it reads split (d was, and is not any more), or one with op NULL; *index: the
    index of that op that runs along d, or -1 where it reads d by an expression. */
-Reader moves_obstacle(const Moves *s, const Move *v, int *d, int *index);
+Reader moves_obstacle(const Moves *s, const Transfer *v, int *d, int *index);
 /* Does a dim lose parts by it? */
 bool moves_gathers(const Type *from, const Type *to, int d);
 /* What the user's text says of a value or, if it has no name there, NULL. */

@@ -41,7 +41,7 @@ static bool states_all(const Written *w) {
 
 static bool stated(const Strict *s, Loc loc) { return states_all(left_side(s->m, loc)); }
 
-static bool before_is_spelt(const Strict *s, const Move *v) {
+static bool before_is_spelt(const Strict *s, const Transfer *v) {
   const Written *w = moves_written(s->m, v->source);
   Loc made = s->m->values.at[v->source].loc;
   if (v->from->pending.n > v->to->pending.n || !w) return stated(s, made);
@@ -52,7 +52,7 @@ static bool before_is_spelt(const Strict *s, const Move *v) {
   return true;
 }
 
-static bool of_gradient(const Strict *s, const Move *v) {
+static bool of_gradient(const Strict *s, const Transfer *v) {
   Readers readers = moves_readers(s->moves, v);
   bool found = v->op->phase != PHASE_FORWARD && readers.n > 0;
   for (int i = 0; i < readers.n && found; i++) {
@@ -62,7 +62,7 @@ static bool of_gradient(const Strict *s, const Move *v) {
   return found;
 }
 
-static bool is_spelt(const Strict *s, const Move *v) {
+static bool is_spelt(const Strict *s, const Transfer *v) {
   if (v->from->rank == 0 || of_gradient(s, v)) return true;
   if (v->op->phase != PHASE_FORWARD) return stated(s, v->op->loc);
   if (v->from->pending.n > v->to->pending.n) return before_is_spelt(s, v);
@@ -70,7 +70,7 @@ static bool is_spelt(const Strict *s, const Move *v) {
 }
 
 /* What to write: the side that is missing, with the layouts of the plan. */
-static void help(const Strict *s, Diag *g, const Move *v) {
+static void help(const Strict *s, Diag *g, const Transfer *v) {
   bool before = before_is_spelt(s, v);
   const Written *w = before ? left_side(s->m, v->op->loc) : moves_written(s->m, v->source);
   if (!w && !before) w = left_side(s->m, s->m->values.at[v->source].loc);
@@ -83,7 +83,7 @@ void part_strict(const Module *m, Diags *d, bool placed) {
   Arena *a = arena_new();
   Strict s = {.m = m, .d = d, .a = a, .placed = placed, .moves = moves_new(m, a)};
   for (int i = 0; i < s.moves->list.n; i++) {
-    const Move *v = &s.moves->list.at[i];
+    const Transfer *v = &s.moves->list.at[i];
     if (is_spelt(&s, v)) continue;
     const Value *x = &m->values.at[v->source];
     Diag *g =

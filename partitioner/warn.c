@@ -2,8 +2,8 @@
 
      implicit-gather  a tensor is put together because the op that reads it cannot run split, or (only for those who ask)
                       because two layouts want one axis; from 4096 bytes per step on
-     replicated       all ranks of an axis compute a line alike; from 1/20 of a device's work on
-     padding          the longest part of an uneven dim computes more than its share; from 1/20 of a device's work on
+     replicated       all ranks of an axis compute a line alike; from 1/10 of a device's work on
+     padding          the longest part of an uneven dim computes more than its share; from 1/10 of a device's work on
 
    Work is counted in points of the index space: the multiply-adds of a product, the elements of a map. The optimizer is
    laid out as the parameters are and no text is about it alone, so it counts as work but is no warning.                  */
@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-enum { LEAST_BYTES = 4096, LEAST_SHARE = 20 };
+enum { LEAST_BYTES = 4096, LEAST_SHARE = 10 };
 
 typedef struct {
   const Module *m;
@@ -36,7 +36,7 @@ static const char *line_of(const Warn *w, Loc loc) {
 /* ---- implicit-gather --------------------------------------------------------------------------------------- */
 
 /* The dims that the reader could have split instead, by name. */
-static const char *others(const Warn *w, const Move *v, Reader r, int not ) {
+static const char *others(const Warn *w, const Transfer *v, Reader r, int not ) {
   Str s = {0};
   const Factors *f = part_factors(w->m, r.op, w->a);
   for (int i = 0; i < r.op->space.n; i++) {
@@ -47,7 +47,7 @@ static const char *others(const Warn *w, const Move *v, Reader r, int not ) {
   return s.at;
 }
 
-static void help_gather(const Warn *w, Diag *g, const Move *v, Reader r, int d) {
+static void help_gather(const Warn *w, Diag *g, const Transfer *v, Reader r, int d) {
   const char *axes = pending_text(&w->m->mesh, &v->axes, w->a), *free = others(w, v, r, d);
   if (free) diag_help(w->d, g, "split %s over %s instead: it can run split along that", free, axes);
 }
@@ -56,7 +56,7 @@ static const char *dim_name(const Warn *w, const Type *t, int d) {
   return t->dim[d].name ? t->dim[d].name : arena_printf(w->a, "dim %d", d + 1);
 }
 
-static void cannot_run_split(const Warn *w, const Move *v, Reader r, int d, int index) {
+static void cannot_run_split(const Warn *w, const Transfer *v, Reader r, int d, int index) {
   const char *what = named(w, v->source), *axes = pending_text(&w->m->mesh, &v->axes, w->a);
   Diag *g = diag_warning(w->d, "W0701", place(w, r.op->loc), "%s%s is gathered over %s: %lld bytes, %lld times a step",
                          line_of(w, r.op->loc), what, axes, (long long)v->bytes, (long long)v->times);
@@ -70,7 +70,7 @@ static void cannot_run_split(const Warn *w, const Move *v, Reader r, int d, int 
 }
 
 /* A computed tensor, in no layout that the user wrote, is put together for another split of its reader. */
-static bool clash(const Warn *w, const Move *v) {
+static bool clash(const Warn *w, const Transfer *v) {
   const Written *x = moves_written(w->m, v->source);
   bool gathers = false;
   for (int d = 0; d < v->from->rank; d++)
@@ -78,7 +78,7 @@ static bool clash(const Warn *w, const Move *v) {
   return gathers && v->op->phase == PHASE_FORWARD && v->from->pending.n == 0;
 }
 
-static void layouts_clash(const Warn *w, const Move *v) {
+static void layouts_clash(const Warn *w, const Transfer *v) {
   Diag *g = diag_warning(w->d, "W0701", place(w, v->op->loc), "%s%s is gathered over %s: %lld bytes, %lld times a step",
                          line_of(w, v->op->loc), named(w, v->source), pending_text(&w->m->mesh, &v->axes, w->a),
                          (long long)v->bytes, (long long)v->times);
@@ -92,7 +92,7 @@ static bool wanted(const Warn *w, const char *code) { return w->placed ? diag_wa
 static void warn_gathers(const Warn *w) {
   if (!wanted(w, "W0701")) return;
   for (int i = 0; i < w->moves->list.n; i++) {
-    const Move *v = &w->moves->list.at[i];
+    const Transfer *v = &w->moves->list.at[i];
     if (v->bytes * v->times < LEAST_BYTES) continue;
     int d, index;
     Reader r = moves_obstacle(w->moves, v, &d, &index);

@@ -123,7 +123,7 @@ static const Written *made_at(const Module *m, Loc loc) {
   return NULL;
 }
 
-TrialList whatif_around(WhatIf *w, const Move *v) {
+TrialList whatif_around(WhatIf *w, const Transfer *v) {
   const Module *m = w->moves->m;
   Readers readers = moves_readers(w->moves, v);
   const Written *near[8] = {moves_written(m, v->source), made_at(m, m->values.at[v->source].loc)};

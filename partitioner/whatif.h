@@ -21,7 +21,7 @@ typedef struct {
 /* Plans the edits around a collective: the tensors that it moves and that are made of it, each of their dims over the axes
    that it crosses, or whole. at: indices of w->trials, fewest bytes first. */
 typedef VEC(int) TrialList;
-TrialList whatif_around(WhatIf *w, const Move *v);
+TrialList whatif_around(WhatIf *w, const Transfer *v);
 const char *whatif_text(const WhatIf *w, const PartEdit *e); /* "r[b, t @ model, d]" */
 
 #endif
