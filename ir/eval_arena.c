@@ -124,17 +124,21 @@ typedef struct {
   bool same; /* every read of `in` so far is x[i] at result index i */
 } InPlace;
 
+static void look_at(InPlace *p, int operand, int n, IExpr *const *ix);
+
+static void look_within(InPlace *p, const IExpr *x) {
+  for (int i = 0; i < x->n; i++) {
+    const Term *t = &x->term[i];
+    if (t->kind == ATOM_VALUE) look_at(p, t->operand, t->nat, t->at);
+    if (t->sub) look_within(p, t->sub);
+  }
+}
+
 static void look_at(InPlace *p, int operand, int n, IExpr *const *ix) {
   bool same = p->op->in[operand] != p->in || n == p->op->space.nout;
   for (int k = 0; k < n; k++) {
     if (p->op->in[operand] == p->in) same = same && ix_single(ix[k]) == k;
-    for (int i = 0; i < ix[k]->n; i++) {
-      const Term *t = &ix[k]->term[i];
-      if (t->kind == ATOM_VALUE)
-        look_at(p, t->operand, t->nat, t->at);
-      else if (t->sub)
-        p->same = p->same && !ix_by_value(t->sub);
-    }
+    look_within(p, ix[k]);
   }
   p->same = p->same && same;
 }

@@ -9,6 +9,7 @@
    12 GB/s, as measured between processes of one host), and two per point
    of the local space: less than what gathering a map's result would cost, so that maps of whole operands are computed
    on all ranks, but so much that products are split wherever they can be. */
+#include "blocks.h"
 #include "reshard.h"
 
 enum { MAX_CANDIDATES = 12, MAX_LEAVES = 1 << 15 };
@@ -107,7 +108,7 @@ Type choice_result(const Reshard *r, const Op *op, int result, const Choice *c, 
   }
   t.pending = sums ? *sums : (Pending){0};
   for (int i = 0; i < f->n; i++)
-    for (int k = 0; k < c->split[i].n && !in_result[i]; k++) {
+    for (int k = 0; k < c->split[i].n && !in_result[i] && !f->blocks[i]; k++) {
       assert(t.pending.n < MAX_PARTS && "an axis is used once");
       t.pending.kind = f->kind;
       t.pending.part[t.pending.n++] = c->split[i].part[k];
@@ -149,6 +150,17 @@ static void add_type(Search *s, const int *index, const Type *t) {
   for (int d = 0; d < t->rank; d++) add_dim(s, index[d], &t->dim[d].split);
 }
 
+/* What an op runs along may be whole instead, and another of its indices split over the same axes: a sort by rows. */
+static void add_exchanged(Search *s) {
+  for (int i = 0; i < s->f->n; i++)
+    for (int k = 0; s->f->blocks[i] && k < s->n[i]; k++) {
+      Split same = s->candidate[i][k];
+      same.granule = 0;
+      for (int j = 0; j < s->f->n; j++)
+        if (s->f->splits[j] && !s->f->blocks[j]) add_candidate(s, j, &same);
+    }
+}
+
 static void find_candidates(Search *s) {
   for (int o = 0; o < s->op->nout; o++) add_type(s, s->f->out[o].index, &s->r->state[s->op->out[o]].home);
   for (int o = 0; o < s->op->nin; o++) {
@@ -156,6 +168,7 @@ static void find_candidates(Search *s) {
     for (int i = 0; i < v->have.n; i++) add_type(s, s->f->in[o].index, &v->have.at[i]->type);
     add_type(s, s->f->in[o].index, &v->home);
   }
+  add_exchanged(s);
   for (int i = 0; i < s->f->n; i++) s->candidate[i][s->n[i]++] = (Split){0};
 }
 
@@ -259,7 +272,7 @@ static double result_cost(Search *s, int result) {
   Type raw = choice_result(s->r, s->op, result, &s->now, s->sums);
   Price price;
   const Type *home = &s->r->state[v].home;
-  if (sharding_equal(&raw, home)) return 0;
+  if (sharding_equal(&raw, home) || s->r->state[v].uses.n == 0) return 0;
   const Plan *p = plan_find(s->r->planner, &raw, home, &price);
   return (price.bytes + waits(p)) * share_of_sum(s->r, v, &raw);
 }
@@ -271,8 +284,24 @@ static double points(const Search *s) {
   return n;
 }
 
+/* What an op that runs along a split index exchanges. */
+static double block_cost(Search *s) {
+  if (!block_needed(s->op, s->now.split)) return 0;
+  const Pending none = {0};
+  BlockMove move[2];
+  int n = block_moves(s->r->m, s->op, s->now.split, s->sums ? s->sums : &none, move);
+  if (s->op->kind == OP_TOPK && s->r->state[s->op->out[1]].uses.n == 0) n = 1;
+  double cost = block_points(s->op, s->now.split) * BYTES_PER_POINT;
+  Price price;
+  for (int i = 0; i < n; i++) {
+    const Plan *p = plan_find(s->r->planner, &move[i].from, &move[i].to, &price);
+    cost += price.bytes + waits(p);
+  }
+  return cost;
+}
+
 static void consider(Search *s) {
-  double cost = points(s) * BYTES_PER_POINT;
+  double cost = points(s) * BYTES_PER_POINT + block_cost(s);
   for (int o = 0; o < s->op->nin && cost < s->cost; o++) cost += operand_cost(s, o);
   for (int o = 0; o < s->op->nout && cost < s->cost; o++) cost += result_cost(s, o);
   if (cost >= s->cost) return;

@@ -6,9 +6,9 @@
 
    A dim of an operand is a factor when every read of it is exactly that index and the index runs over the whole
    dim; then both may be split alike. Read in any other way the dim has to be whole. A split factor that a result
-   lacks leaves that result pending. What cannot be split yet: the index that argmax and topk select along, the one
-   that scan runs along, and attention's keys, contracted and value indices. */
-#include "part.h"
+   lacks leaves that result pending, unless the op runs along it (blocks.c). What cannot be split yet: attention's keys,
+   contracted and value indices. */
+#include "blocks.h"
 
 enum { UNREAD = -2 };
 
@@ -67,8 +67,11 @@ static void set_splittable(const Op *op, Factors *f) {
   const Space *s = &op->space;
   bool selects = op->kind == OP_ARGMAX || op->kind == OP_TOPK;
   bool attends = op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_GRAD;
-  for (int i = 0; i < s->n; i++) f->splits[i] = f->works[i] = !((selects || attends) && i >= s->nout);
-  if (op->kind == OP_SCAN) f->splits[op->along] = false;
+  for (int i = 0; i < s->n; i++) {
+    f->blocks[i] = block_along(op, i);
+    f->splits[i] = f->works[i] = f->blocks[i] || !((selects || attends) && i >= s->nout);
+  }
+  if (op->kind == OP_SCAN) f->splits[op->along] = f->blocks[op->along];
   if (op->kind == OP_TOPK) f->splits[s->nout - 1] = false;
   if (!attends) return;
   int rows[MAX_RANK], n = attention_rows(op, rows);

@@ -19,6 +19,7 @@ typedef struct {
   int64_t range[MAX_FACTORS];
   bool splits[MAX_FACTORS]; /* may be split at all */
   bool works[MAX_FACTORS];  /* splitting it divides the work */
+  bool blocks[MAX_FACTORS]; /* the op runs along it: split, it is done in blocks (blocks.h), and leaves nothing pending */
   Reduce kind;              /* of the pending reduction that a split factor outside of the result leaves */
   OperandFactors *in;       /* [nin] */
   OperandFactors *out;      /* [nout] */

@@ -11,6 +11,7 @@
    then one more walk, making the same decisions, edits the program. Slices of stacked results and carried sums that
    start as zeros may be pending too: they are reduced once, behind the loop. */
 #include "reshard.h"
+#include "blocks.h"
 
 enum { NO_SLOT = -1 };
 
@@ -149,7 +150,9 @@ static void commit(Reshard *r, Op *op, const Choice *c, const bool *pending, con
     Type raw = choice_result(r, op, o, c, sums);
     define(r, op->out[o], &raw);
   }
-  for (int i = 0; r->build && i < op->space.n; i++) op->space.idx[i].split = c->split[i];
+  if (!r->build) return;
+  for (int i = 0; i < op->space.n; i++) op->space.idx[i].split = c->split[i];
+  if (block_needed(op, c->split)) block_op(r->m, r->region, op);
 }
 
 static void walk_space(Reshard *r, Op *op) {

@@ -1,0 +1,481 @@
+/* blocks.c: ops that run along a split index. Where the index that a scan, an argmax or a topk runs along is split into
+   k chunks of n, each rank does its chunk, small summaries are exchanged, and each rank finishes from all of them. All of
+   this is said in ops that exist, with an index c over the chunks that is split as the index was and s within a chunk, so
+   that n*c + s, on the rank of chunk c, is what that rank holds:
+
+     %y[b,t@x] = scan[t] %x[b,t]            %l[b,c@x,s] = scan[s] %x[b, n*c + s]
+                                            %e[b,c@x]   = nest %l[b, c, n - 1]
+                                            %g[b,c]     = reshard %e                        the totals
+                                            %o[b,c@x]   = nest sum[d] where(d < c, %g[b,d], 0)
+                                            %y[b,t@x]   = nest %l[b, t // n, t % n] + %o[b, t // n]
+
+     %i[b] = argmax[e@x] BODY               %m[b]       = nest max[e@x] BODY                pending, then completed
+                                            %p[b]       = nest min[e@x] where(BODY == %m[b], idx(e), E)      likewise
+                                            %i[b]       = nest where(%p[b] < E, %p[b], 0)   no number: the first
+
+     %v[b,j], %i[b,j] = topk[e@x] BODY      %w[b,c@x,h], %q[b,c@x,h] = topk[s] BODY at n*c + s;   h < m = min(J, n)
+                                            %g[b,c@x,h] = nest n*c + %q[b,c,h]
+                                            reshard %w, %g                                  the candidates
+                                            %v[b,j], %r[b,j] = topk[q: k*m] %w[b, q // m, q % m]
+                                            %i[b,j] = gather %g[b, %r[b,j] // m, %r[b,j] % m]
+
+   Uneven chunks: past the end a scan adds 0, and a topk sees the least value there is, which never wins: it comes after
+   all of the dim's own, and equals keep their order because candidates are in the order of e. */
+#include "blocks.h"
+
+#include <limits.h>
+#include <math.h>
+
+/* The index that a block op runs along, dealt out. */
+typedef struct {
+  int index;
+  int64_t range, n, k; /* n elements in each of k chunks */
+  Split chunks;        /* of the index over chunks */
+} Deal;
+
+typedef struct {
+  Module *m;
+  Region *region;
+  Op *op;   /* the one that is rewritten */
+  Space at; /* its space */
+  Deal deal;
+  Pending sums; /* what operands that it passes on are pending over */
+  const char *name;
+} Block;
+
+bool block_along(const Op *op, int i) {
+  const Space *s = &op->space;
+  switch (op->kind) {
+  case OP_SCAN: return i == op->along && s->n < MAX_INDEX && s->nout < MAX_RANK;
+  case OP_ARGMAX: return i >= s->nout && i < s->n;
+  case OP_TOPK: return i == s->nout && s->n < MAX_INDEX && s->nout < MAX_RANK;
+  default: return false;
+  }
+}
+
+static Deal deal_of(const Space *s, const Split *split, int index) {
+  Deal d = {.index = index, .range = s->idx[index].range, .k = split->n ? split_count(split) : 1, .chunks = *split};
+  d.n = max_i64(split_capacity(split, d.range), 1);
+  d.chunks.granule = 0;
+  return d;
+}
+
+/* ---- types and spaces -------------------------------------------------------------------------------------- */
+
+static Index chunk_index(Arena *a, const Index *of, const Deal *d) {
+  return (Index){.name = arena_printf(a, "%s.chunk", of->name), .range = d->k, .split = d->chunks};
+}
+
+static Type type_over(const Space *s, int n, DType dtype, const Pending *p) {
+  Type t = {.dtype = dtype, .rank = n, .pending = *p};
+  for (int i = 0; i < n; i++) t.dim[i] = (Dim){.name = s->idx[i].dim, .size = s->idx[i].range, .split = s->idx[i].split};
+  return t;
+}
+
+static Type without_split(Type t, int dim) {
+  t.dim[dim].split = (Split){0};
+  return t;
+}
+
+/* The space in chunks: index i becomes the chunk, `more` indices are put at place `from`. */
+static Space chunk_space(const Block *b, int from, int more) {
+  Space s = b->at;
+  for (int i = s.n - 1; i >= from; i--) s.idx[i + more] = s.idx[i];
+  s.n += more;
+  return s;
+}
+
+/* ---- building ------------------------------------------------------------------------------------------------- */
+
+static Op *new_op(const Block *b, OpKind kind) {
+  Op *op = ir_op(b->m, kind, b->op->loc);
+  op->phase = b->op->phase;
+  op->tag = b->op->tag;
+  return op;
+}
+
+static ValueId add_op(const Block *b, Op *op, const char *what, Type t) {
+  ValueId v = ir_out(b->m, op, arena_printf(b->m->arena, "%s.%s", b->name, what), t);
+  if (op->nout == 1) ir_append(b->m, b->region, op);
+  return v;
+}
+
+static ValueId change_layout(const Block *b, ValueId v, const Type *to, const char *why) {
+  Op *op = new_op(b, OP_RESHARD);
+  op->why = why;
+  ir_in(b->m, op, v);
+  ValueId out = ir_out(b->m, op, b->m->values.at[v].name, *to);
+  ir_append(b->m, b->region, op);
+  return out;
+}
+
+static const char *why_text(const Block *b, const char *what) {
+  const Index *x = &b->at.idx[b->deal.index];
+  return arena_printf(b->m->arena, "%%%s runs along %s, which is split over %s: %s", b->name, x->name,
+                      ir_print_split(b->m, &b->deal.chunks, b->m->arena), what);
+}
+
+static void take_operands(const Block *b, Op *op) {
+  for (int o = 0; o < b->op->nin; o++) ir_in(b->m, op, b->op->in[o]);
+}
+
+/* A read of operand `o` at the first n indices. */
+static Expr *read_plain(const Block *b, int o, DType d, int n) {
+  IExpr *ix[MAX_RANK];
+  for (int i = 0; i < n; i++) ix[i] = ix_index(b->m->arena, i);
+  return ex_read(b->m->arena, o, d, n, ix, NULL);
+}
+
+static Expr *read_value(const Block *b, Op *op, ValueId v, int n, IExpr **ix) {
+  ir_in(b->m, op, v);
+  return ex_read(b->m->arena, op->nin - 1, b->m->values.at[v].type.dtype, n, ix, NULL);
+}
+
+/* op becomes another kind of op with the same results. */
+static void become(Op *op, OpKind kind) {
+  op->kind = kind;
+  op->nin = 0;
+  op->reduce = RED_NONE;
+  op->reverse = false;
+  op->along = 0;
+}
+
+/* ---- bodies past the end ---------------------------------------------------------------------------------------- */
+
+/* Reads that could now leave their dims get an `else`. */
+static Expr *guard_reads(const Block *b, const Expr *x, const Space *s) {
+  Arena *a = b->m->arena;
+  Expr *y = NEW(a, Expr);
+  *y = *x;
+  for (int i = 0; i < 3; i++)
+    if (x->arg[i]) y->arg[i] = guard_reads(b, x->arg[i], s);
+  if (x->op != EX_READ || x->otherwise) return y;
+  const Type *t = &b->m->values.at[b->op->in[x->operand]].type;
+  for (int d = 0; d < x->nix; d++) {
+    int64_t min, max;
+    ix_bounds(x->ix[d], s, &min, &max);
+    if (min < 0 || max >= t->dim[d].size) y->otherwise = ex_int(a, x->dtype, 0);
+  }
+  return y;
+}
+
+/* The body with `by` for the indices, in space s; where `place`, of the index dealt out, is past the end: `fill`. */
+static Expr *chunk_body(const Block *b, const Space *s, IExpr *const *by, Expr *fill) {
+  Arena *a = b->m->arena;
+  const Deal *d = &b->deal;
+  Expr *body = ex_substitute(a, b->op->body, by, NULL);
+  if (d->n * d->k == d->range) return body;
+  Expr *inside = ex_2(a, EX_LT, ex_index(a, by[d->index]), ex_int(a, I32, d->range));
+  return ex_where(a, inside, guard_reads(b, body, s), fill);
+}
+
+/* n * chunk + within */
+static IExpr *place_in_dim(const Block *b, int chunk, int within) {
+  Arena *a = b->m->arena;
+  return ix_add(a, ix_scale(a, ix_index(a, chunk), b->deal.n), ix_index(a, within));
+}
+
+/* ---- scan ---------------------------------------------------------------------------------------------------------- */
+
+/* Each chunk by itself: %l[b,c,s]. */
+static ValueId scan_chunks(const Block *b) {
+  Arena *a = b->m->arena;
+  int t = b->deal.index, within = b->at.nout;
+  Op *op = new_op(b, OP_SCAN);
+  take_operands(b, op);
+  op->space = chunk_space(b, within, 1);
+  op->space.nout = within + 1;
+  op->space.idx[within] = (Index){.name = arena_printf(a, "%s.within", b->at.idx[t].name), .range = b->deal.n};
+  op->space.idx[t] = chunk_index(a, &b->at.idx[t], &b->deal);
+  op->along = within;
+  op->reverse = b->op->reverse;
+  IExpr *by[MAX_INDEX];
+  for (int i = 0; i < b->at.n; i++) by[i] = i == t ? place_in_dim(b, t, within) : ix_index(a, i);
+  op->body = chunk_body(b, &op->space, by, ex_int(a, b->op->body->dtype, 0));
+  return add_op(b, op, "local", type_over(&op->space, within + 1, b->op->body->dtype, &b->sums));
+}
+
+/* The last element of each chunk, which has gone through all of it: %e[b,c]. */
+static ValueId scan_totals(const Block *b, ValueId local) {
+  Arena *a = b->m->arena;
+  int n = b->at.nout;
+  Op *op = new_op(b, OP_NEST);
+  op->space = b->at;
+  op->space.idx[b->deal.index] = chunk_index(a, &b->at.idx[b->deal.index], &b->deal);
+  IExpr *ix[MAX_RANK];
+  for (int i = 0; i < n; i++) ix[i] = ix_index(a, i);
+  ix[n] = ix_const(a, b->op->reverse ? 0 : b->deal.n - 1);
+  op->body = read_value(b, op, local, n + 1, ix);
+  return add_op(b, op, "total", type_over(&op->space, n, op->body->dtype, &b->sums));
+}
+
+/* What the chunks before (in the scan's direction) add: %o[b,c]. */
+static ValueId scan_offsets(const Block *b, ValueId totals) {
+  Arena *a = b->m->arena;
+  int t = b->deal.index, n = b->at.nout;
+  Op *op = new_op(b, OP_NEST);
+  op->reduce = RED_SUM;
+  op->space = b->at;
+  op->space.idx[t] = chunk_index(a, &b->at.idx[t], &b->deal);
+  op->space.n = n + 1;
+  op->space.idx[n] = (Index){.name = arena_printf(a, "%s.other", b->at.idx[t].name), .range = b->deal.k};
+  IExpr *ix[MAX_RANK];
+  for (int i = 0; i < n; i++) ix[i] = ix_index(a, i == t ? n : i);
+  Expr *total = read_value(b, op, totals, n, ix);
+  ExprOp before = b->op->reverse ? EX_GT : EX_LT;
+  Expr *counts = ex_2(a, before, ex_index(a, ix_index(a, n)), ex_index(a, ix_index(a, t)));
+  op->body = ex_where(a, counts, total, ex_int(a, total->dtype, 0));
+  return add_op(b, op, "offset", type_over(&op->space, n, total->dtype, &b->sums));
+}
+
+static void block_scan(Block *b) {
+  Arena *a = b->m->arena;
+  int t = b->deal.index, n = b->at.nout;
+  ValueId local = scan_chunks(b), total = scan_totals(b, local);
+  Type whole = without_split(b->m->values.at[total].type, t);
+  ValueId offset = scan_offsets(b, change_layout(b, total, &whole, why_text(b, "the totals of the chunks")));
+  become(b->op, OP_NEST);
+  IExpr *ix[MAX_RANK];
+  for (int i = 0; i < n; i++) ix[i] = i == t ? ix_div(a, ix_index(a, t), b->deal.n) : ix_index(a, i);
+  ix[n] = ix_mod(a, ix_index(a, t), b->deal.n);
+  Expr *own = read_value(b, b->op, local, n + 1, ix);
+  b->op->body = ex_2(a, EX_ADD, own, read_value(b, b->op, offset, n, ix));
+}
+
+/* ---- argmax ------------------------------------------------------------------------------------------------------- */
+
+/* The parts of all indices that are reduced, as what a reduction leaves pending. */
+static Pending reduced_parts(const Space *s, Reduce kind) {
+  Pending p = {.kind = kind};
+  for (int i = s->nout; i < s->n; i++)
+    for (int j = 0; j < s->idx[i].split.n; j++) p.part[p.n++] = s->idx[i].split.part[j];
+  return p;
+}
+
+static Type argmax_type(const Space *s, DType dtype, Reduce kind) {
+  Pending p = reduced_parts(s, kind);
+  return type_over(s, s->nout, dtype, &p);
+}
+
+static Type completed(Type t) {
+  t.pending = (Pending){0};
+  return t;
+}
+
+/* A reduction of `body` over the op's own space, then completed. */
+static ValueId reduce_all(const Block *b, Op *op, Reduce kind, const char *what, const char *why) {
+  op->reduce = kind;
+  op->space = b->at;
+  Type raw = argmax_type(&b->at, op->body->dtype, kind), whole = completed(raw);
+  return change_layout(b, add_op(b, op, what, raw), &whole, why_text(b, why));
+}
+
+/* The row-major number of a point in the whole range; *all: how many there are. */
+static IExpr *number_of(const Block *b, int64_t *all) {
+  Arena *a = b->m->arena;
+  IExpr *x = ix_const(a, 0);
+  *all = 1;
+  for (int i = b->at.n - 1; i >= b->at.nout; i--) {
+    x = ix_add(a, ix_scale(a, ix_index(a, i), *all), x);
+    *all *= b->at.idx[i].range;
+  }
+  return x;
+}
+
+static void block_argmax(Block *b) {
+  Arena *a = b->m->arena;
+  int n = b->at.nout;
+  Op *most = new_op(b, OP_NEST), *first = new_op(b, OP_NEST);
+  take_operands(b, most), take_operands(b, first);
+  most->body = b->op->body;
+  ValueId max = reduce_all(b, most, RED_MAX, "max", "the largest of all");
+  ir_in(b->m, first, max);
+  int64_t all;
+  IExpr *number = number_of(b, &all);
+  Expr *reached = ex_2(a, EX_EQ, b->op->body, read_plain(b, first->nin - 1, b->op->body->dtype, n));
+  first->body = ex_where(a, reached, ex_index(a, number), ex_int(a, I32, all));
+  ValueId at = reduce_all(b, first, RED_MIN, "first", "the first place of the largest");
+  become(b->op, OP_NEST);
+  b->op->space.n = n;
+  ir_in(b->m, b->op, at);
+  Expr *found = read_plain(b, 0, I32, n);
+  b->op->body = ex_where(a, ex_2(a, EX_LT, found, ex_int(a, I32, all)), found, ex_int(a, I32, 0));
+}
+
+/* ---- topk --------------------------------------------------------------------------------------------------------- */
+
+static int64_t candidates(const Space *s, const Deal *d) {
+  int64_t others = 1;
+  for (int i = s->nout + 1; i < s->n; i++) others *= s->idx[i].range;
+  return min_i64(s->idx[s->nout - 1].range, d->n * others);
+}
+
+static Expr *least(Arena *a, DType d) {
+  if (!dtype_is_int(d)) return ex_lit(a, d, -INFINITY);
+  return ex_int(a, d, d == I64 ? INT64_MIN : INT32_MIN);
+}
+
+/* The result's dims with the chunk before the winners. */
+static Space candidate_space(Arena *a, const Space *at, const Deal *d) {
+  int j = at->nout - 1;
+  Space s = *at;
+  s.n = s.nout = at->nout + 1;
+  s.idx[j] = chunk_index(a, &at->idx[d->index], d);
+  s.idx[j + 1] = (Index){.name = arena_printf(a, "%s.winner", at->idx[d->index].name), .range = candidates(at, d)};
+  return s;
+}
+
+/* The winners of each chunk: values and numbers in the whole range. */
+static void topk_chunks(const Block *b, ValueId *value, ValueId *number) {
+  Arena *a = b->m->arena;
+  int chunk = b->at.nout - 1, old = b->at.nout;
+  Op *op = new_op(b, OP_TOPK), *global = new_op(b, OP_NEST);
+  take_operands(b, op);
+  Space winners = candidate_space(a, &b->at, &b->deal);
+  op->space = winners;
+  for (int i = old; i < b->at.n; i++) op->space.idx[op->space.n++] = b->at.idx[i];
+  op->space.idx[old + 1] = (Index){.name = arena_printf(a, "%s.within", b->at.idx[old].name), .range = b->deal.n};
+  IExpr *by[MAX_INDEX];
+  for (int i = 0; i < b->at.n; i++) by[i] = ix_index(a, i < old ? i : i + 1);
+  by[old] = place_in_dim(b, chunk, old + 1);
+  op->body = chunk_body(b, &op->space, by, least(a, b->op->body->dtype));
+  int64_t others = 1; /* the other selected indices count within the one that is dealt out */
+  for (int i = old + 1; i < b->at.n; i++) others *= b->at.idx[i].range;
+  *value = add_op(b, op, "chunk", type_over(&winners, winners.n, op->body->dtype, &b->sums));
+  ValueId in_chunk = ir_out(b->m, op, arena_printf(a, "%s.within", b->name), type_over(&winners, winners.n, I32, &b->sums));
+  ir_in(b->m, global, in_chunk);
+  global->space = winners;
+  Expr *start = ex_index(a, ix_scale(a, ix_index(a, chunk), b->deal.n * others));
+  global->body = ex_2(a, EX_ADD, start, read_plain(b, 0, I32, winners.n));
+  *number = add_op(b, global, "number", type_over(&winners, winners.n, I32, &b->sums));
+}
+
+/* Where candidate q is, of all in one row: [b, q // m, q % m]. */
+static void place_candidate(const Block *b, IExpr **ix, const IExpr *q) {
+  Arena *a = b->m->arena;
+  int chunk = b->at.nout - 1;
+  int64_t m = candidates(&b->at, &b->deal);
+  for (int i = 0; i < chunk; i++) ix[i] = ix_index(a, i);
+  ix[chunk] = ix_div(a, q, m);
+  ix[chunk + 1] = ix_mod(a, q, m);
+}
+
+/* The first result of the op is now made by `to`. */
+static void move_first_result(Module *m, Op *from, Op *to) {
+  ValueId v = from->out[0];
+  to->out = NEW_ARRAY(m->arena, ValueId, 2);
+  to->out[0] = v;
+  to->nout = 1;
+  m->values.at[v].def = to;
+  from->out[0] = from->out[1];
+  from->nout = 1;
+  m->values.at[from->out[0]].result = 0;
+}
+
+/* The best of all candidates: %v and, as %r, which candidates they are. */
+static Op *merge_candidates(const Block *b, ValueId value) {
+  Arena *a = b->m->arena;
+  int n = b->at.nout;
+  Op *merge = new_op(b, OP_TOPK);
+  merge->space = b->at;
+  merge->space.n = n + 1;
+  merge->space.idx[n] =
+      (Index){.name = arena_printf(a, "%s.candidate", b->at.idx[n].name), .range = b->deal.k * candidates(&b->at, &b->deal)};
+  IExpr *ix[MAX_RANK];
+  place_candidate(b, ix, ix_index(a, n));
+  merge->body = read_value(b, merge, value, n + 1, ix);
+  Type places = b->m->values.at[b->op->out[1]].type;
+  ir_append(b->m, b->region, merge);
+  move_first_result(b->m, b->op, merge);
+  ir_out(b->m, merge, arena_printf(a, "%s.place", b->name), places);
+  return merge;
+}
+
+static void block_topk(Block *b) {
+  Arena *a = b->m->arena;
+  int n = b->at.nout;
+  ValueId value, number;
+  topk_chunks(b, &value, &number);
+  Type values = without_split(b->m->values.at[value].type, n - 1), numbers = without_split(b->m->values.at[number].type, n - 1);
+  value = change_layout(b, value, &values, why_text(b, "the candidates of all chunks"));
+  number = change_layout(b, number, &numbers, why_text(b, "where the candidates are"));
+  Op *merge = merge_candidates(b, value);
+  become(b->op, OP_GATHER);
+  ir_in(b->m, b->op, number);
+  ir_in(b->m, b->op, merge->out[1]);
+  b->op->space.n = n;
+  IExpr *ix[MAX_RANK], *at[MAX_RANK];
+  for (int i = 0; i < n; i++) at[i] = ix_index(a, i);
+  place_candidate(b, ix, ix_value(a, 1, n, at));
+  b->op->body = ex_read(a, 0, I32, n + 1, ix, NULL);
+}
+
+/* ---- which ops, what they exchange --------------------------------------------------------------------------------- */
+
+bool block_needed(const Op *op, const Split *split) {
+  for (int i = 0; i < op->space.n; i++)
+    if (split[i].n > 0 && block_along(op, i)) return true;
+  return false;
+}
+
+static int split_along(const Op *op, const Split *split) {
+  int i = 0;
+  while (!(split[i].n > 0 && block_along(op, i))) i++;
+  return i;
+}
+
+static void set_splits(Space *s, const Split *split) {
+  for (int i = 0; i < s->n; i++) s->idx[i].split = split[i];
+}
+
+int block_moves(const Module *m, const Op *op, const Split *split, const Pending *sums, BlockMove *out) {
+  Space s = op->space;
+  set_splits(&s, split);
+  DType d = op->body->dtype;
+  int i = split_along(op, split);
+  Deal deal = deal_of(&s, &split[i], i);
+  Type t;
+  switch (op->kind) {
+  case OP_SCAN:
+    s.idx[i] = chunk_index(m->arena, &op->space.idx[i], &deal);
+    t = type_over(&s, s.nout, d, sums);
+    out[0] = (BlockMove){t, without_split(t, i)};
+    return 1;
+  case OP_TOPK:
+    s = candidate_space(m->arena, &s, &deal);
+    t = type_over(&s, s.nout, d, sums);
+    out[0] = (BlockMove){t, without_split(t, s.nout - 2)};
+    t.dtype = I32;
+    out[1] = (BlockMove){t, without_split(t, s.nout - 2)};
+    return 2;
+  default:
+    t = argmax_type(&s, d, RED_MAX);
+    out[0] = (BlockMove){t, completed(t)};
+    t = argmax_type(&s, I32, RED_MIN);
+    out[1] = (BlockMove){t, completed(t)};
+    return 2;
+  }
+}
+
+double block_points(const Op *op, const Split *split) {
+  const Space *s = &op->space;
+  int along = split_along(op, split);
+  double points = 1;
+  for (int i = 0; i < s->n; i++)
+    if (op->kind != OP_TOPK || i < s->nout) points *= (double)split_capacity(&split[i], s->idx[i].range);
+  if (op->kind != OP_TOPK) return points; /* argmax: a second time; scan: the offsets are added */
+  Deal d = deal_of(s, &split[along], along);
+  return points * (double)(d.k * candidates(s, &d)); /* all ranks merge all candidates */
+}
+
+void block_op(Module *m, Region *region, Op *op) {
+  Split split[MAX_INDEX];
+  for (int i = 0; i < op->space.n; i++) split[i] = op->space.idx[i].split;
+  Block b = {.m = m, .region = region, .op = op, .at = op->space};
+  b.deal = deal_of(&op->space, &split[split_along(op, split)], split_along(op, split));
+  b.name = m->values.at[op->out[0]].name;
+  b.sums = m->values.at[op->out[0]].type.pending;
+  if (op->kind == OP_SCAN) block_scan(&b);
+  if (op->kind == OP_ARGMAX) block_argmax(&b);
+  if (op->kind == OP_TOPK) block_topk(&b);
+}
