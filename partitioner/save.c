@@ -11,16 +11,22 @@
  */
 #include "part.h"
 
-enum { NOWHERE = -1, NOT_TRIED = -2 };
+#include <stdlib.h>
+
+enum { NOWHERE = -1, NOT_TRIED = -2, DEEPEST = 6 }; /* of ops computed again one after the other, for one value */
 
 typedef struct {
   Module *m;
   Arena *scratch;
   bool keep_gathered;
   Op *forward, *back;
-  ValueId *there;  /* per value of the forward body: the reverse body's, NOWHERE or NOT_TRIED */
-  int *first;      /* per value of the reverse body: position of its first use */
-  VEC(Op *) again; /* clones, in the forward order */
+  int n;             /* values before any was made */
+  ValueId *argument; /* per result of forward: the reverse body's argument that it is handed to, or NOWHERE */
+  ValueId *there;    /* per value of the forward body: the reverse body's, NOWHERE or NOT_TRIED */
+  ValueId *instead;  /* per argument of the reverse body: what stands for it now, or NOWHERE */
+  int *height;       /* per value of the forward body: how deep it is to compute again; more than DEEPEST: not at all */
+  int *first;        /* per value of the reverse body: position of its first use */
+  VEC(Op *) again;   /* clones, in the forward order */
 } Save;
 
 static Region *body(const Op *repeat) { return repeat->body_region; }
@@ -109,25 +115,36 @@ static ValueId reach(Save *s, ValueId v) {
   return s->there[v] = w;
 }
 
-/* Can v be reached without any of what it stands for being saved itself? Checked before anything is made. */
-static bool reachable(const Save *s, ValueId v, int depth) {
-  if (s->there[v] >= 0) return true;
-  const Value *x = &s->m->values.at[v];
-  if (!x->def) return x->result - 1 < 0 || x->result - 1 >= s->forward->ncarried;
-  if (depth == 0 || x->def->nout != 1 || !is_cheap(s, x->def)) return false;
-  for (int i = 0; i < x->def->nin; i++)
-    if (!reachable(s, x->def->in[i], depth - 1)) return false;
-  return true;
+/* How deep it is to compute v again from what the reverse has; what is saved counts as there. Operands before results. */
+static void find_heights(Save *s) {
+  const Region *r = body(s->forward);
+  for (int i = 0; i < r->args.n; i++) s->height[r->args.at[i]] = i > 0 && i <= s->forward->ncarried ? DEEPEST + 1 : 0;
+  for (int i = 0; i < r->ops.n; i++) {
+    const Op *op = r->ops.at[i];
+    int deepest = op->nout == 1 && is_cheap(s, op) ? 0 : DEEPEST;
+    for (int k = 0; k < op->nin; k++)
+      if (s->there[op->in[k]] == NOT_TRIED && s->height[op->in[k]] > deepest) deepest = s->height[op->in[k]];
+    for (int k = 0; k < op->nout; k++) s->height[op->out[k]] = deepest + 1;
+  }
 }
 
 /* ---- putting clones where they are first needed ------------------------------------------------------------------- */
 
-static void replace_in(Region *r, ValueId from, ValueId to) {
-  for (int i = 0; i < r->ops.n; i++)
-    for (int k = 0; k < r->ops.at[i]->nin; k++)
-      if (r->ops.at[i]->in[k] == from) r->ops.at[i]->in[k] = to;
-  for (int i = 0; i < r->yields.n; i++)
-    if (r->yields.at[i] == from) r->yields.at[i] = to;
+static ValueId now(const Save *s, ValueId v) {
+  while (v < s->n && s->instead[v] != NOWHERE) v = s->instead[v];
+  return v;
+}
+
+static void replace_operands(const Save *s, Op *op) {
+  for (int k = 0; k < op->nin; k++) op->in[k] = now(s, op->in[k]);
+}
+
+/* In the reverse body, and in clones: those made before their operands were pruned read what stands for them. */
+static void replace_pruned(Save *s) {
+  Region *r = body(s->back);
+  for (int i = 0; i < r->ops.n; i++) replace_operands(s, r->ops.at[i]);
+  for (int i = 0; i < r->yields.n; i++) r->yields.at[i] = now(s, r->yields.at[i]);
+  for (int i = 0; i < s->again.n; i++) replace_operands(s, s->again.at[i]);
 }
 
 static void find_first(const Save *s, int nvalues) {
@@ -142,101 +159,79 @@ static void find_first(const Save *s, int nvalues) {
   }
 }
 
+static int by_order(const void *a, const void *b) { return (*(Op *const *)a)->order - (*(Op *const *)b)->order; }
+
+/* A clone has the order of its original, so that it stands behind the clones that it reads. */
 static void place_clones(Save *s) {
+  if (!s->again.n) return;
+  qsort(s->again.at, (size_t)s->again.n, sizeof *s->again.at, by_order);
   Region *r = body(s->back);
   s->first = NEW_ARRAY(s->scratch, int, s->m->values.n);
   find_first(s, s->m->values.n);
   Op **old = r->ops.at;
-  int n = r->ops.n;
+  int n = r->ops.n, *head = NEW_ARRAY(s->scratch, int, n + 1), *next = NEW_ARRAY(s->scratch, int, s->again.n);
+  for (int i = 0; i <= n; i++) head[i] = -1;
+  for (int k = s->again.n - 1; k >= 0; k--) {
+    int at = s->first[s->again.at[k]->out[0]];
+    next[k] = head[at], head[at] = k;
+  }
   r->ops.at = NULL;
   r->ops.n = r->ops.cap = 0;
   for (int i = 0; i <= n; i++) {
-    for (int k = 0; k < s->again.n; k++)
-      if (s->first[s->again.at[k]->out[0]] == i) ir_append(s->m, r, s->again.at[k]);
+    for (int k = head[i]; k >= 0; k = next[k]) ir_append(s->m, r, s->again.at[k]);
     if (i < n) ir_append(s->m, r, old[i]);
   }
 }
 
 /* ---- one pair of loops -------------------------------------------------------------------------------------------- */
 
-static int slot_of(const Op *op, ValueId v) {
-  for (int i = op->ncarried + op->ninvariant; op->kind == OP_REPEAT && i < op->nin; i++)
-    if (op->in[i] == v) return i;
-  return -1;
+static bool is_saved(const Module *m, const Op *forward, ValueId v) {
+  return m->values.at[v].def == forward && m->values.at[v].result >= forward->nout - forward->nsaved;
 }
 
-/* The reverse that takes all that `forward` saved, and nobody else does; or NULL. */
-static Op *reverse_of(const Region *r, const Op *forward) {
+/* The only op that reads what `forward` saved; or NULL. */
+static Op *only_reader(const Module *m, const Region *r, const Op *forward) {
   Op *back = NULL;
-  for (int i = 0; i < r->ops.n; i++)
-    for (int k = 0; k < r->ops.at[i]->nin; k++)
-      for (int o = forward->nout - forward->nsaved; o < forward->nout; o++) {
-        if (r->ops.at[i]->in[k] != forward->out[o]) continue;
-        if (slot_of(r->ops.at[i], forward->out[o]) < 0 || (back && back != r->ops.at[i])) return NULL;
-        back = r->ops.at[i];
-      }
+  for (int i = forward->order + 1; i < r->ops.n; i++)
+    for (int k = 0; k < r->ops.at[i]->nin; k++) {
+      if (!is_saved(m, forward, r->ops.at[i]->in[k])) continue;
+      if (back && back != r->ops.at[i]) return NULL;
+      back = r->ops.at[i];
+    }
   return back;
 }
 
-static void prune(Save *s) {
-  Op *f = s->forward;
-  int n = s->m->values.n;
-  s->there = NEW_ARRAY(s->scratch, ValueId, n);
-  for (int v = 0; v < n; v++) s->there[v] = NOT_TRIED;
-  int first = f->nout - f->nsaved;
-  for (int o = first; o < f->nout; o++) {
-    int slot = slot_of(s->back, f->out[o]);
-    if (slot >= 0) s->there[body(f)->yields.at[o]] = body(s->back)->args.at[1 + slot];
-  }
-  for (int o = f->nout - 1; o >= first; o--) {
-    ValueId v = body(f)->yields.at[o], arg = s->there[v];
-    if (arg < 0 || arg >= n) continue;
-    s->there[v] = NOT_TRIED;
-    if (!reachable(s, v, 6)) {
-      s->there[v] = arg;
-      continue;
-    }
-    replace_in(body(s->back), arg, reach(s, v));
-  }
-  for (int i = 0; i < s->again.n; i++) /* clones made before their operands were pruned read those again */
-    for (int k = 0; k < s->again.at[i]->nin; k++)
-      for (int o = first; o < f->nout; o++) {
-        int slot = slot_of(s->back, f->out[o]);
-        if (slot >= 0 && s->again.at[i]->in[k] == body(s->back)->args.at[1 + slot])
-          s->again.at[i]->in[k] = s->there[body(f)->yields.at[o]];
-      }
+/* Where the reverse takes slices of what was saved. False if it takes something of it whole. */
+static bool find_arguments(Save *s) {
+  const Op *f = s->forward, *back = s->back;
+  for (int o = 0; o < f->nout; o++) s->argument[o] = NOWHERE;
+  for (int i = back->nin - 1; i >= back->ncarried + back->ninvariant; i--)
+    if (is_saved(s->m, f, back->in[i])) s->argument[s->m->values.at[back->in[i]].result] = body(back)->args.at[1 + i];
+  for (int i = 0; i < back->ncarried + back->ninvariant; i++)
+    if (is_saved(s->m, f, back->in[i]) && s->argument[s->m->values.at[back->in[i]].result] == NOWHERE) return false;
+  return true;
 }
 
-/* Clones may have been made before the clones that they read now. */
-static void sort_clones(Save *s) {
-  for (int i = 0; i < s->again.n; i++)
-    for (int k = 0; k < s->again.at[i]->nin; k++)
-      for (int j = i + 1; j < s->again.n; j++) {
-        if (s->again.at[j]->out[0] != s->again.at[i]->in[k]) continue;
-        Op *late = s->again.at[j];
-        for (int x = j; x > i; x--) s->again.at[x] = s->again.at[x - 1];
-        s->again.at[i] = late;
-        k = -1; /* look again at what now stands at i */
-        break;
-      }
+static void prune(Save *s) {
+  const Op *f = s->forward;
+  int first = f->nout - f->nsaved;
+  for (int o = first; o < f->nout; o++)
+    if (s->argument[o] != NOWHERE) s->there[body(f)->yields.at[o]] = s->argument[o];
+  find_heights(s);
+  for (int o = f->nout - 1; o >= first; o--) {
+    ValueId v = body(f)->yields.at[o], arg = s->there[v];
+    if (arg < 0 || arg >= s->n || s->height[v] > DEEPEST) continue;
+    s->there[v] = NOT_TRIED;
+    s->instead[arg] = reach(s, v);
+  }
+  replace_pruned(s);
 }
 
 /* ---- --keep-gathered ------------------------------------------------------------------------------------------------ */
 
 static bool gathers_one(const Op *op) { return op->kind == OP_ALL_GATHER && op->nin == 1; }
 
-/* Do both loops gather the same: slices of one outer value, or what the forward loop saves? */
-static bool same_source(const Save *s, ValueId forward, ValueId back) {
-  const Op *f = s->forward, *b = s->back;
-  const Value *there = &s->m->values.at[back], *here = &s->m->values.at[forward];
-  if (there->def || there->result - 1 < b->ncarried + b->ninvariant) return false;
-  ValueId outer = b->in[there->result - 1];
-  if (!here->def && here->result - 1 >= f->ncarried + f->ninvariant) return f->in[here->result - 1] == outer;
-  for (int o = f->nout - f->nsaved; o < f->nout; o++)
-    if (f->out[o] == outer && body(f)->yields.at[o] == forward) return true;
-  return false;
-}
-
+/* Hands what the forward loop gathered to the reverse, in place of `again`. */
 static void keep(Save *s, ValueId v, ValueId again) {
   Module *m = s->m;
   Type t = m->values.at[v].type, all = {.dtype = t.dtype, .rank = t.rank + 1};
@@ -247,42 +242,111 @@ static void keep(Save *s, ValueId v, ValueId again) {
   vec_push(m->arena, body(s->forward)->yields, v);
   ValueId out = ir_out(m, s->forward, arena_printf(m->arena, "%s.all", name), all);
   s->forward->nsaved++;
-  replace_in(body(s->back), again, part_hand_in(m, s->back, out, true, &t, name));
+  s->instead[again] = part_hand_in(m, s->back, out, true, &t, name);
 }
 
+/* Per value of which the reverse may take slices: what the forward body calls such a slice. */
+static ValueId *forward_slices(const Save *s) {
+  const Op *f = s->forward;
+  ValueId *slice = NEW_ARRAY(s->scratch, ValueId, s->n);
+  for (int v = 0; v < s->n; v++) slice[v] = NOWHERE;
+  for (int i = f->nin - 1; i >= f->ncarried + f->ninvariant; i--) slice[f->in[i]] = body(f)->args.at[1 + i];
+  for (int o = f->nout - f->nsaved; o < f->nout; o++) slice[f->out[o]] = body(f)->yields.at[o];
+  return slice;
+}
+
+/* The forward body's gathers by operand: the first one's position, and for each the next one of the same. */
+typedef struct {
+  int *first, *next;
+} Gathers;
+
+static Gathers forward_gathers(const Save *s) {
+  const Region *f = body(s->forward);
+  Gathers g = {NEW_ARRAY(s->scratch, int, s->n), NEW_ARRAY(s->scratch, int, f->ops.n + 1)};
+  for (int v = 0; v < s->n; v++) g.first[v] = -1;
+  for (int i = f->ops.n - 1; i >= 0; i--) {
+    if (!gathers_one(f->ops.at[i])) continue;
+    g.next[i] = g.first[f->ops.at[i]->in[0]];
+    g.first[f->ops.at[i]->in[0]] = i;
+  }
+  return g;
+}
+
+/* What the forward loop gathered of the same slice into the same layout, or NOWHERE. */
+static ValueId gathered_before(const Save *s, const Gathers *g, const ValueId *slice, const Op *again) {
+  const Value *x = &s->m->values.at[again->in[0]];
+  if (x->def || x->result - 1 < s->back->ncarried + s->back->ninvariant) return NOWHERE;
+  ValueId here = slice[s->back->in[x->result - 1]];
+  for (int i = here == NOWHERE ? -1 : g->first[here]; i >= 0; i = g->next[i]) {
+    ValueId v = body(s->forward)->ops.at[i]->out[0];
+    if (sharding_equal(&s->m->values.at[v].type, &s->m->values.at[again->out[0]].type)) return v;
+  }
+  return NOWHERE;
+}
+
+/* Both loops gather the same: slices of one outer value, or what the forward loop saves. */
 static void keep_gathered(Save *s) {
-  const Region *f = body(s->forward), *b = body(s->back);
+  const Region *b = body(s->back);
+  ValueId *slice = forward_slices(s), *before = NEW_ARRAY(s->scratch, ValueId, b->ops.n + 1);
+  Gathers g = forward_gathers(s);
   for (int i = 0; i < b->ops.n; i++)
-    for (int k = 0; k < f->ops.n; k++) {
-      const Op *again = b->ops.at[i], *first = f->ops.at[k];
-      if (!gathers_one(first) || !gathers_one(again) || !same_source(s, first->in[0], again->in[0])) continue;
-      if (!sharding_equal(&s->m->values.at[first->out[0]].type, &s->m->values.at[again->out[0]].type)) continue;
-      keep(s, first->out[0], again->out[0]);
-      ir_number(s->m);
-      break;
-    }
+    before[i] = gathers_one(b->ops.at[i]) ? gathered_before(s, &g, slice, b->ops.at[i]) : NOWHERE;
+  for (int i = 0; i < b->ops.n; i++)
+    if (before[i] != NOWHERE) keep(s, before[i], b->ops.at[i]->out[0]);
+  replace_pruned(s);
 }
 
-static void save_region(Module *m, Arena *scratch, const PassContext *cx, Region *r) {
+/* ---- the pass --------------------------------------------------------------------------------------------------------- */
+
+static ValueId *filled(Arena *a, int n, ValueId value) {
+  ValueId *list = NEW_ARRAY(a, ValueId, n + 1);
+  for (int i = 0; i < n; i++) list[i] = value;
+  return list;
+}
+
+static Save begin(Module *m, bool keep_gathered, Op *forward, Op *back) {
+  Arena *a = arena_new();
+  int n = m->values.n;
+  return (Save){.m = m,
+                .scratch = a,
+                .keep_gathered = keep_gathered,
+                .forward = forward,
+                .back = back,
+                .n = n,
+                .argument = NEW_ARRAY(a, ValueId, forward->nout),
+                .there = filled(a, n, NOT_TRIED),
+                .instead = filled(a, n, NOWHERE),
+                .height = NEW_ARRAY(a, int, n + 1)};
+}
+
+static void end(Save *s) {
+  ir_number(s->m);
+  arena_free(s->scratch);
+}
+
+static void save_pair(Module *m, const PassContext *cx, Op *forward, Op *back) {
+  Save s = begin(m, cx->keep_gathered, forward, back);
+  bool slices = find_arguments(&s);
+  if (slices) prune(&s), place_clones(&s);
+  end(&s);
+  if (!slices || !cx->keep_gathered) return;
+  s = begin(m, true, forward, back);
+  keep_gathered(&s);
+  end(&s);
+}
+
+static void save_region(Module *m, const PassContext *cx, Region *r) {
   for (int i = 0; i < r->ops.n; i++) {
     Op *op = r->ops.at[i];
     if (op->kind != OP_REPEAT) continue;
-    save_region(m, scratch, cx, op->body_region);
-    Op *back = op->nsaved ? reverse_of(r, op) : NULL;
-    if (!back) continue;
-    Save s = {.m = m, .scratch = scratch, .keep_gathered = cx->keep_gathered, .forward = op, .back = back};
-    prune(&s);
-    sort_clones(&s);
-    place_clones(&s);
-    ir_number(m);
-    if (s.keep_gathered) keep_gathered(&s);
+    save_region(m, cx, op->body_region);
+    Op *back = op->nsaved ? only_reader(m, r, op) : NULL;
+    if (back && back->kind == OP_REPEAT) save_pair(m, cx, op, back);
   }
 }
 
 void part_save(Module *m, PassContext *cx) {
-  Arena *scratch = arena_new();
   ir_number(m);
-  for (int i = 0; i < m->programs.n; i++) save_region(m, scratch, cx, m->programs.at[i].body);
+  for (int i = 0; i < m->programs.n; i++) save_region(m, cx, m->programs.at[i].body);
   ir_dead_code(m);
-  arena_free(scratch);
 }
