@@ -3,6 +3,7 @@
    A private folder beside the program holds model.c and the program until it is complete; then it is renamed into
    place and the folder removed, whatever happened. The compiler is started without a shell. Signals wait until that is
    done, so that an interrupt leaves nothing behind. */
+#include "codegen/codegen.h"
 #include "driver.h"
 
 #include <errno.h>
@@ -13,18 +14,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* Reassociation and contraction are free, infinities and NaN keep their meaning: -inf masks a softmax. Unrolling takes
-   three quarters of the compiler's time and no time off a step, most of which is spent in products. */
-static const char *const flags[] = {"-O3",
-                                    "-fno-unroll-loops",
-                                    "-march=native",
-                                    "-std=gnu17",
-                                    "-fno-math-errno",
-                                    "-fno-trapping-math",
-                                    "-fassociative-math",
-                                    "-fno-signed-zeros",
-                                    "-ffp-contract=fast"};
 
 /* ---- what to build with ----------------------------------------------------------------------------------- */
 
@@ -60,7 +49,7 @@ static void arg(Arena *a, Args *v, const char *text) { vec_push(a, *v, arena_str
 static Args command(Arena *a, const Options *o, const Runtime *r, const char *c_file, const char *program) {
   Args v = {0};
   arg(a, &v, build_compiler(o));
-  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) arg(a, &v, flags[i]);
+  for (const char *const *flag = cg_c_flags(); *flag; flag++) arg(a, &v, *flag);
   if (*DTC_SANITIZE) arg(a, &v, "-fsanitize=" DTC_SANITIZE);
   arg(a, &v, "-DDTC_VERSION=\"" DTC_VERSION "\"");
   arg(a, &v, arena_printf(a, "-I%s", r->include));

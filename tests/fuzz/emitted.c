@@ -1,6 +1,7 @@
 /* emitted.c: a random program as its users would run it: the emitted C is compiled and linked to the runtime, its
    inputs are .npy tables, its parameters a .safetensors file, its processes real; its outputs, read back from .npy,
-   must equal the interpreter's. All values are integers that f32 holds exactly, so in any order of summation. */
+   must equal the interpreter's, and what its ranks count as received what the plan says. All values are integers that f32 holds
+   exactly, so in any order of summation. */
 #include "fuzz.h"
 
 #include "codegen/codegen.h"
@@ -118,7 +119,8 @@ static const char *run(const Emitted *e, const char *const *argv, const char *lo
     int fd = open(path_of(e, log), O_CREAT | O_WRONLY | O_TRUNC, 0600);
     if (fd < 0 || chdir(e->folder)) _exit(126);
     dup2(fd, 1), dup2(fd, 2);
-    alarm(300); /* hangs end, a loaded machine does not */
+    setenv("DTRT_PROFILE", "1", 1); /* its counters are compared, too */
+    alarm(300);                     /* hangs end, a loaded machine does not */
     execvp(argv[0], (char *const *)argv);
     _exit(127);
   }
@@ -130,29 +132,19 @@ static const char *run(const Emitted *e, const char *const *argv, const char *lo
   return arena_printf(e->a, "%s ended with status %d: %.2000s", argv[0], status, said ? said : "");
 }
 
+/* As dtc does, but without the optimizer's time. */
 static const char *build(const Emitted *e) {
-  static const char *const argv[] = {DTC_CC,
-                                     "-O1",
-                                     "-march=native",
-                                     "-std=gnu17",
-                                     "-fno-math-errno",
-                                     "-fno-trapping-math",
-                                     "-fassociative-math",
-                                     "-fno-signed-zeros",
-                                     "-ffp-contract=fast",
-                                     "-I" DTC_RUNTIME_SOURCE,
-                                     "program.c",
-                                     "-o",
-                                     "program",
-                                     DTC_RUNTIME_LIBRARY,
-                                     DTC_BLAS,
-                                     "-ljansson",
-                                     "-lm",
-                                     "-lpthread",
-                                     NULL};
+  static const char *const after[] = {
+      "-O1",      "-I" DTC_RUNTIME_SOURCE, "program.c", "-o", "program", DTC_RUNTIME_LIBRARY, DTC_BLAS, "-ljansson", "-lm",
+      "-lpthread"};
+  VEC(const char *) argv = {0};
+  vec_push(e->a, argv, (const char *)DTC_CC);
+  for (const char *const *flag = cg_c_flags(); *flag; flag++) vec_push(e->a, argv, *flag);
+  for (size_t i = 0; i < sizeof after / sizeof *after; i++) vec_push(e->a, argv, after[i]);
+  vec_push(e->a, argv, NULL);
   const char *c = cg_emit_c(e->m, e->a);
   write_file(e, "program.c", c, strlen(c), NULL, 0);
-  return run(e, argv, "build.log");
+  return run(e, argv.at, "build.log");
 }
 
 /* ---- outputs ---- */
@@ -182,6 +174,39 @@ static const char *compare(const Emitted *e) {
   return wrong;
 }
 
+/* ---- counters ---- */
+
+static int64_t received(const Module *m, const Region *g, int64_t times, int64_t rank, int64_t *calls) {
+  int64_t bytes = 0;
+  for (int i = 0; i < g->ops.n; i++) {
+    const Op *op = g->ops.at[i];
+    if (op->body_region) bytes += received(m, op->body_region, times * op->trip, rank, calls);
+    for (int k = 0; op_is_collective(op->kind) && k < op->nin; k++, *calls += times)
+      bytes += times * move_received(&m->mesh, op->kind, &m->values.at[op->in[k]].type, &m->values.at[op->out[k]].type, rank);
+  }
+  return bytes;
+}
+
+/* What each rank says that it has received is what the plan says; the formulas of all-reduce round once per call. What
+   all have sent is what all have received. */
+static const char *compare_counters(const Emitted *e) {
+  size_t n;
+  const char *why, *at = read_whole_file(e->a, path_of(e, "run.log"), &n, &why);
+  double all = 0;
+  for (int64_t rank = 0; rank < mesh_devices(&e->m->mesh); rank++) {
+    double in, out;
+    int64_t calls = 0, planned = received(e->m, e->m->programs.at[0].body, 1, rank, &calls);
+    at = at ? strstr(at, "  received ") : NULL;
+    if (!at || sscanf(at, "  received %lf bytes per step; planned for the busiest rank %*d; sent %lf", &in, &out) != 2)
+      return arena_printf(e->a, "rank %lld has not said what it received", (long long)rank);
+    if (in < (double)planned - 0.1 || in > (double)(planned + calls) + 0.1)
+      return arena_printf(e->a, "rank %lld received %.1f bytes, planned are %lld", (long long)rank, in, (long long)planned);
+    all += in - out;
+    at++;
+  }
+  return all > -1 && all < 1 ? NULL : arena_printf(e->a, "the ranks received %.1f bytes more than they sent", all);
+}
+
 static void remove_folder(const Emitted *e) {
   const char *const argv[] = {"rm", "-rf", "--", e->folder, NULL};
   pid_t child = fork();
@@ -203,6 +228,7 @@ const char *fuzz_run_emitted(Arena *a, const Module *m, EvalRun *whole) {
   const char *wrong = build(&e);
   if (!wrong) wrong = run(&e, argv, "run.log");
   if (!wrong) wrong = compare(&e);
+  if (!wrong) wrong = compare_counters(&e);
   remove_folder(&e);
   return wrong;
 }

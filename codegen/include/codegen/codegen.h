@@ -10,6 +10,7 @@ PassFn cg_schedule; /* -> scheduled: the total order in which a rank runs them *
 PassFn cg_buffers;  /* arena offsets from lifetimes; in place where that is safe */
 
 const char *cg_emit_c(const Module *m, Arena *a);                  /* the whole training program */
+const char *const *cg_c_flags(void);                               /* what to compile it with; NULL ends the list */
 const char *cg_memory_report(const Module *m, Arena *a, bool json); /* --emit=memory, memory-json */
 
 #endif
