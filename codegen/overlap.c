@@ -1,6 +1,6 @@
 /* overlap.c: where collectives start and where they are waited for. A collective starts as soon as its operands are
    there and is waited for right before its first result is read; where nothing would be left to do in between, later
-   steps that do not depend on it are moved up:
+   steps that do not depend on it are moved up, or earlier ones that it does not depend on down:
 
      %d.x = all_reduce %d.x.1            %d.x = all_reduce %d.x.1                 starts
      %d.y = nest .. %d.x ..        =>    %d.w = nest sum .. %m .. %d.a ..         behind this, which was independent,
@@ -12,7 +12,7 @@
    it keeps alive for longer stay below it. So overlap costs no memory but what the placing of buffers loses by it. */
 #include "cg.h"
 
-enum { REACH = 64 }; /* positions that anything moves up at most */
+enum { REACH = 64 }; /* positions that anything moves at most */
 enum {
   ENOUGH = 4096
 }; /* points of an index space per element that is moved: between processes of a host 100 hide a
@@ -23,6 +23,12 @@ typedef struct {
   int at;        /* where it stood */
   int64_t hides; /* points computed since it started */
 } Flight;
+
+/* What runs, in the order that goes out: a step, or a wait. */
+typedef struct {
+  int step;
+  Op *wait; /* or NULL */
+} Item;
 
 typedef struct {
   Module *m;
@@ -35,8 +41,9 @@ typedef struct {
   int *made;       /* by value: the step that makes it; -1: it is there from the beginning */
   int *last;       /* the last step that reads it */
   bool *under_way; /* by value: made by a collective that is not waited for yet */
+  bool *needed;    /* by value, while looking back: read by what stays before a collective */
   VEC(Flight) flight;
-  VEC(Op *) out;
+  VEC(Item) out;
 } Order;
 
 static bool is_collective(const Step *s) { return op_is_collective(s->op[0]->kind); }
@@ -138,7 +145,7 @@ static void take(Order *o, int step) {
   int64_t points = points_of(s);
   for (int i = 0; i < o->flight.n; i++)
     if (!checked_add(o->flight.at[i].hides, points, &o->flight.at[i].hides)) o->flight.at[i].hides = INT64_MAX;
-  for (int k = 0; k < s->n; k++) vec_push(o->a, o->out, s->op[k]);
+  vec_push(o->a, o->out, ((Item){step, NULL}));
   if (!is_collective(s)) return;
   vec_push(o->a, o->flight, ((Flight){s->op[0], step, 0}));
   for (int i = 0; i < s->op[0]->nout; i++) o->under_way[s->op[0]->out[i]] = true;
@@ -152,7 +159,7 @@ static void wait_for(Order *o, int flight) {
     ir_in(o->m, wait, op->out[i]);
     o->under_way[op->out[i]] = false;
   }
-  vec_push(o->a, o->out, wait);
+  vec_push(o->a, o->out, ((Item){-1, wait}));
   o->flight.n--;
   memmove(o->flight.at + flight, o->flight.at + flight + 1, sizeof(Flight) * (size_t)(o->flight.n - flight));
 }
@@ -196,6 +203,67 @@ static bool hide(Order *o, int head, const Flight *f) {
   return false;
 }
 
+/* ---- moving down ----------------------------------------------------------------------------------------------------- */
+
+static void need_operands(Order *o, const Item *x, bool needed) {
+  for (int k = 0; k < (x->wait ? 1 : o->step.at[x->step].n); k++) {
+    const Op *op = x->wait ? x->wait : o->step.at[x->step].op[k];
+    for (int i = 0; i < op->nin; i++) o->needed[op->in[i]] = needed;
+  }
+}
+
+static bool makes_needed(const Order *o, const Step *s) {
+  for (int k = 0; k < s->n; k++)
+    for (int i = 0; i < s->op[k]->nout; i++)
+      if (o->needed[s->op[k]->out[i]]) return true;
+  return false;
+}
+
+/* The step's operands stay until `head`, if there is room. */
+static bool keep_operands(Order *o, const Step *s, int head) {
+  for (int k = 0; k < s->n; k++)
+    for (int i = 0; i < s->op[k]->nin; i++) {
+      ValueId v = s->op[k]->in[i];
+      if (o->made[v] < 0 || o->last[v] >= head) continue;
+      if (!keep_alive(o, o->last[v] + 1, head, bytes_of(o, v))) return false;
+      o->last[v] = head;
+    }
+  return true;
+}
+
+/* The item before the start of a flight that may stand behind it and hide it, or -1: nothing that stays before the start
+   reads what it makes, and it hides no other flight. */
+static int find_earlier(Order *o, const Flight *f, int start, int head) {
+  int found = -1, first = start > REACH ? start - REACH : 0, open = 0;
+  for (int i = start; i >= first && found < 0; i--) {
+    const Item *x = &o->out.at[i];
+    const Step *s = x->wait ? NULL : &o->step.at[x->step];
+    if (x->wait) open++;
+    if (s && i < start && is_collective(s) && !o->under_way[s->op[0]->out[0]]) open--;
+    if (s && o->phased && s->op[0]->phase != f->op->phase) break;
+    bool may = s && open == 0 && op_class(s->op[0]->kind) == CLS_SPACE && points_of(s) >= elements_of(o, f->op);
+    if (may && !makes_needed(o, s) && keep_operands(o, s, head))
+      found = i;
+    else
+      need_operands(o, x, true);
+  }
+  for (int i = first; i <= start; i++) need_operands(o, &o->out.at[i], false);
+  return found;
+}
+
+/* Moves an earlier step, on which the flight does not depend, behind its start. */
+static bool sink(Order *o, int head, Flight *f) {
+  int start = o->out.n - 1;
+  while (o->out.at[start].wait || o->step.at[o->out.at[start].step].op[0] != f->op) start--;
+  int at = find_earlier(o, f, start, head);
+  if (at < 0) return false;
+  Item moved = o->out.at[at];
+  memmove(o->out.at + at, o->out.at + at + 1, sizeof moved * (size_t)(start - at));
+  o->out.at[start] = moved;
+  if (!checked_add(f->hides, points_of(&o->step.at[moved.step]), &f->hides)) f->hides = INT64_MAX;
+  return true;
+}
+
 /* Operands of what is under way that nobody else needs any more are kept while there is room. */
 static void make_room(Order *o, int head) {
   for (int f = 0; f < o->flight.n;) {
@@ -214,15 +282,26 @@ static void make_room(Order *o, int head) {
 static void run_step(Order *o, int head) {
   const Step *s = &o->step.at[head];
   for (int f; (f = awaited(o, s)) >= 0;) {
-    const Flight *flight = &o->flight.at[f];
+    Flight *flight = &o->flight.at[f];
     if (!hidden(o, flight) && hide(o, head, flight))
       start_early(o, head);
-    else
+    else if (hidden(o, flight) || !sink(o, head, flight))
       wait_for(o, f);
   }
   if (o->done[head]) return; /* a collective that has started meanwhile */
   make_room(o, head);
   take(o, head);
+}
+
+static void put_out(const Order *o, Region *r) {
+  VEC(Op *) ops = {0};
+  for (int i = 0; i < o->out.n; i++) {
+    const Item *x = &o->out.at[i];
+    if (x->wait) vec_push(o->a, ops, x->wait);
+    for (int k = 0; !x->wait && k < o->step.at[x->step].n; k++) vec_push(o->a, ops, o->step.at[x->step].op[k]);
+  }
+  r->ops.n = 0;
+  for (int i = 0; i < ops.n; i++) vec_push(o->m->arena, r->ops, ops.at[i]);
 }
 
 static int64_t order_region(Module *m, Arena *a, const Users *users, Region *r) {
@@ -235,6 +314,7 @@ static int64_t order_region(Module *m, Arena *a, const Users *users, Region *r) 
   o.made = NEW_ARRAY(a, int, m->values.n + 1);
   o.last = NEW_ARRAY(a, int, m->values.n + 1);
   o.under_way = NEW_ARRAY(a, bool, m->values.n + 1);
+  o.needed = NEW_ARRAY(a, bool, m->values.n + 1);
   for (int v = 0; v < m->values.n; v++) o.made[v] = o.last[v] = -1;
   find_lives(&o, r);
   find_live_bytes(&o, users, body_peak);
@@ -248,8 +328,7 @@ static int64_t order_region(Module *m, Arena *a, const Users *users, Region *r) 
     if (!o.done[head]) run_step(&o, head);
   }
   while (o.flight.n) wait_for(&o, 0);
-  r->ops.n = 0;
-  for (int i = 0; i < o.out.n; i++) vec_push(m->arena, r->ops, o.out.at[i]);
+  put_out(&o, r);
   return o.limit;
 }
 
