@@ -44,36 +44,46 @@ bool version_hidden(const ValueState *s) {
 
 /* ---- what a choice needs and makes --------------------------------------------------------------------- */
 
+/* An axis splits one dim of a value: whoever comes first. */
+static bool used_before(const Type *t, int d, const Split *s) {
+  for (int e = 0; e < d; e++)
+    for (int i = 0; i < s->n; i++)
+      if (split_uses(&t->dim[e].split, s->part[i])) return true;
+  return false;
+}
+
 Type choice_need(const Reshard *r, const Op *op, int slot, const Choice *c, const Pending *sums) {
   Type t = r->state[op->in[slot]].home;
-  const int *index = r->factors[op->order]->in[slot].index;
+  const OperandFactors *f = &r->factors[op->order]->in[slot];
+  bool pends = sums && sums->n > 0; /* only what is complete has windows */
   for (int d = 0; d < t.rank; d++) {
-    bool again = false;
-    for (int e = 0; e < d; e++) again |= index[e] == index[d];
-    t.dim[d].split = index[d] == NO_FACTOR || again ? (Split){0} : c->split[index[d]];
+    Split *s = &t.dim[d].split;
+    bool own = f->index[d] != NO_FACTOR;
+    *s = own ? c->split[f->index[d]] : part_read_split(f->nreads[d], f->read[d], &op->space, c->split, t.dim[d].size);
+    if (used_before(&t, d, s) || (pends && split_windowed(s))) *s = (Split){0};
   }
   t.pending = sums ? *sums : (Pending){0};
   return t;
 }
 
-/* A whole dim may be read by a split index; only a table that is read by value has to be split as chosen. */
-static bool fits(const Type *t, const int *index, int nspace, const Choice *c, const Pending *sums) {
-  const Pending none = {0};
-  if (!pending_equal(&t->pending, sums ? sums : &none)) return false;
+/* On every rank t holds what is needed; only a table that is read by value has to be split as chosen. */
+static bool fits(const Reshard *r, const Type *t, const Type *need, const int *index, int nspace) {
+  if (!pending_equal(&t->pending, &need->pending)) return false;
   for (int d = 0; d < t->rank; d++) {
-    const Split *s = &t->dim[d].split;
+    const Split *have = &t->dim[d].split, *want = &need->dim[d].split;
     bool table = index[d] >= nspace;
-    if (s->n == 0 && !(table && c->split[index[d]].n > 0)) continue;
-    if (index[d] == NO_FACTOR || !split_equal(s, &c->split[index[d]])) return false;
+    if (table ? !split_equal(have, want) : !split_inside(&r->m->mesh, want, have, t->dim[d].size)) return false;
   }
   return true;
 }
 
 int version_fit(const Reshard *r, const Op *op, int slot, const Choice *c, const Pending *sums) {
   const ValueState *s = &r->state[op->in[slot]];
+  const int *index = r->factors[op->order]->in[slot].index;
+  Type need = choice_need(r, op, slot, c, sums);
   for (int i = version_hidden(s) ? 1 : 0; i < s->have.n; i++)
-    if (fits(&s->have.at[i]->type, r->factors[op->order]->in[slot].index, op->space.n, c, sums)) return i;
-  if (version_hidden(s) && s->have.n == 1 && fits(&s->home, r->factors[op->order]->in[slot].index, op->space.n, c, sums))
+    if (fits(r, &s->have.at[i]->type, &need, index, op->space.n)) return i;
+  if (version_hidden(s) && s->have.n == 1 && fits(r, &s->home, &need, index, op->space.n))
     return s->have.n; /* it will be, at no cost to this op: completing is due anyway */
   return -1;
 }
@@ -89,7 +99,7 @@ double version_bytes(Reshard *r, ValueId v, const Type *need, int *source) {
   }
   for (int i = version_hidden(s) ? 1 : 0; i < s->have.n; i++) {
     Price price;
-    if (need->pending.n > s->have.at[i]->type.pending.n) continue;
+    if (need->pending.n > s->have.at[i]->type.pending.n || type_windowed(&s->have.at[i]->type)) continue;
     const Plan *p = plan_find(r->planner, &s->have.at[i]->type, need, &price);
     double bytes = price.bytes + waits(p);
     if (best < 0 || bytes < best) best = bytes, *source = i;
@@ -132,7 +142,7 @@ static void add_candidate(Search *s, int factor, const Split *split) {
 
 /* The split itself, its major parts, and each of its parts alone. */
 static void add_dim(Search *s, int factor, const Split *split) {
-  if (factor == NO_FACTOR || !s->f->splits[factor] || split->n == 0) return;
+  if (factor == NO_FACTOR || !s->f->splits[factor] || split->n == 0 || split_windowed(split)) return;
   add_candidate(s, factor, split);
   for (int n = split->n - 1; n > 0; n--) {
     Split major = *split;
@@ -146,8 +156,14 @@ static void add_dim(Search *s, int factor, const Split *split) {
   }
 }
 
-static void add_type(Search *s, const int *index, const Type *t) {
-  for (int d = 0; d < t->rank; d++) add_dim(s, index[d], &t->dim[d].split);
+static void add_type(Search *s, const OperandFactors *f, const Type *t) {
+  for (int d = 0; d < t->rank; d++) {
+    Split carried[MAX_INDEX];
+    add_dim(s, f->index[d], &t->dim[d].split);
+    if (f->index[d] != NO_FACTOR) continue;
+    part_carry(s->op, f, t, d, carried);
+    for (int i = 0; i < s->op->space.n; i++) add_dim(s, i, &carried[i]);
+  }
 }
 
 /* What an op runs along may be whole instead, and another of its indices split over the same axes: a sort by rows. */
@@ -162,11 +178,11 @@ static void add_exchanged(Search *s) {
 }
 
 static void find_candidates(Search *s) {
-  for (int o = 0; o < s->op->nout; o++) add_type(s, s->f->out[o].index, &s->r->state[s->op->out[o]].home);
+  for (int o = 0; o < s->op->nout; o++) add_type(s, &s->f->out[o], &s->r->state[s->op->out[o]].home);
   for (int o = 0; o < s->op->nin; o++) {
     const ValueState *v = &s->r->state[s->op->in[o]];
-    for (int i = 0; i < v->have.n; i++) add_type(s, s->f->in[o].index, &v->have.at[i]->type);
-    add_type(s, s->f->in[o].index, &v->home);
+    for (int i = 0; i < v->have.n; i++) add_type(s, &s->f->in[o], &v->have.at[i]->type);
+    add_type(s, &s->f->in[o], &v->home);
   }
   add_exchanged(s);
   for (int i = 0; i < s->f->n; i++) s->candidate[i][s->n[i]++] = (Split){0};

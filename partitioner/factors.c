@@ -2,12 +2,12 @@
 
      %q[b,t,h,k] = nest sum[d] %n[b,t,d] * %wq[d,h,k]      n: b t d    wq: d h k    q: b t h k
      %x[b,t,d] = gather %wte[%tok[b,t], d]                 wte: row d  tok: b t     x: b t d
-     %y[t] = nest %x[t] - (%x[t - 1] else 0.0)             x: -        (read in two ways: whole)
+     %y[t] = nest %x[t] - (%x[t - 1] else 0.0)             x: -        (read at t and at t - 1)
 
    A dim of an operand is a factor when every read of it is exactly that index and the index runs over the whole
-   dim; then both may be split alike. Read in any other way the dim has to be whole. A split factor that a result
-   lacks leaves that result pending, unless the op runs along it (blocks.c). What cannot be split yet: attention's keys,
-   contracted and value indices. */
+   dim; then both may be split alike. Of a dim that is read in any other way reads.c tells what a rank needs. A split
+   factor that a result lacks leaves that result pending, unless the op runs along it (blocks.c). What cannot be split
+   yet: attention's keys, contracted and value indices. */
 #include "blocks.h"
 
 enum { UNREAD = -2 };
@@ -16,6 +16,7 @@ typedef struct {
   const Module *m;
   const Op *op;
   Factors *f;
+  Arena *arena;
   const Expr *table; /* gather: the read whose dims by value may be split */
 } Walk;
 
@@ -39,6 +40,16 @@ static void walk_index(Walk *w, const IExpr *e) {
   }
 }
 
+static void note_read(Walk *w, int operand, int d, const IExpr *x) {
+  OperandFactors *f = &w->f->in[operand];
+  for (int i = 0; i < f->nreads[d]; i++)
+    if (ix_equal(f->read[d][i], x)) return;
+  const IExpr **longer = NEW_ARRAY(w->arena, const IExpr *, f->nreads[d] + 1);
+  for (int i = 0; i < f->nreads[d]; i++) longer[i] = f->read[d][i];
+  longer[f->nreads[d]++] = x;
+  f->read[d] = longer;
+}
+
 static int table_factor(Walk *w, int64_t size) {
   Factors *f = w->f;
   f->range[f->n] = size;
@@ -50,6 +61,7 @@ static void read_operand(Walk *w, int operand, int n, IExpr *const *ix, bool tab
   const Type *t = &w->m->values.at[w->op->in[operand]].type;
   for (int d = 0; d < n; d++) {
     bool row = table && ix[d]->n == 1 && ix[d]->term[0].kind == ATOM_VALUE;
+    note_read(w, operand, d, ix[d]);
     meet(&w->f->in[operand].index[d], row ? table_factor(w, t->dim[d].size) : factor_of(w, ix[d], t->dim[d].size));
     walk_index(w, ix[d]);
   }
@@ -116,7 +128,7 @@ Factors *part_factors(const Module *m, const Op *op, Arena *a) {
   set_splittable(op, f);
   for (int o = 0; o < op->nin; o++)
     for (int d = 0; d < MAX_RANK; d++) f->in[o].index[d] = UNREAD;
-  Walk w = {.m = m, .op = op, .f = f};
+  Walk w = {.m = m, .op = op, .f = f, .arena = a};
   bool sums = op->reduce == RED_NONE || op->reduce == RED_SUM;
   if (op->kind == OP_GATHER && op->body->op == EX_READ && !op->body->otherwise && sums) w.table = op->body;
   walk_expr(&w, op->body);

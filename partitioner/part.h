@@ -10,8 +10,10 @@
 enum { MAX_FACTORS = MAX_INDEX + MAX_RANK, NO_FACTOR = -1 };
 
 typedef struct {
-  int index[MAX_RANK]; /* per dim, the factor that it is, or NO_FACTOR: it has to be whole */
-  bool by_value;       /* read inside an index expression */
+  int index[MAX_RANK];  /* per dim, the factor that it is, or NO_FACTOR: read in some other way */
+  int nreads[MAX_RANK]; /* operands: the expressions that read the dim, each once */
+  const IExpr **read[MAX_RANK];
+  bool by_value; /* read inside an index expression */
 } OperandFactors;
 
 typedef struct {
@@ -27,6 +29,12 @@ typedef struct {
 
 /* Of an op of class SPACE. factors.c */
 Factors *part_factors(const Module *m, const Op *op, Arena *a);
+
+/* reads.c. What a rank needs of a dim of `size` elements that is read at x[0 .. n), the space's indices being split as
+   index[] says: a plain split, a window, or all of it. */
+Split part_read_split(int n, const IExpr *const *x, const Space *s, const Split *index, int64_t size);
+/* The splits of the op's indices with which reads of the operand's dim d find most where it lies; no parts: none. */
+void part_carry(const Op *op, const OperandFactors *f, const Type *t, int d, Split out[MAX_INDEX]);
 
 /* boxes.c */
 bool pending_has(const Pending *p, AxisPart x);

@@ -23,6 +23,8 @@ static const char *dim_reason(const Reshard *r, ValueId v, const Type *from, con
   int i = f->in[slot].index[d];
   const char *who = name_of(r, user->out[0]), *dim = from->dim[d].name ? from->dim[d].name : "a dim";
   if (i != NO_FACTOR && i < user->space.n) dim = user->space.idx[i].name;
+  if (split_windowed(&to->dim[d].split) || (i == NO_FACTOR && to->dim[d].split.n > 0))
+    return arena_printf(a, "%%%s reads along %s what other ranks hold of %%%s", who, dim, name_of(r, v));
   if (to->dim[d].split.n > 0)
     return arena_printf(a, "%%%s is split over %s along %s", who, ir_print_split(r->m, &to->dim[d].split, a), dim);
   const char *over = ir_print_split(r->m, &from->dim[d].split, a);
@@ -30,9 +32,7 @@ static const char *dim_reason(const Reshard *r, ValueId v, const Type *from, con
     return arena_printf(a, "%s cannot run split along %s yet, and %%%s is split over %s", op_text(user->kind), dim, name_of(r, v),
                         over);
   if (i == NO_FACTOR)
-    return arena_printf(
-        a, "%%%s reads other places of %s than its own (windows, merges and splits gather yet), and %%%s is split over %s", who,
-        dim, name_of(r, v), over);
+    return arena_printf(a, "%%%s reads places all over %s, along which %%%s is split over %s", who, dim, name_of(r, v), over);
   return arena_printf(a, "%%%s needs all of %s, along which %%%s is split over %s", who, dim, name_of(r, v), over);
 }
 

@@ -134,7 +134,7 @@ static void add_idle_reshards(Module *m, Region *g) {
     if (op->body_region) add_idle_reshards(m, op->body_region);
     if (op_class(op->kind) != CLS_SPACE || op->nin == 0 || random_mix((uint64_t)i) % 2) continue;
     const Value v = m->values.at[op->in[0]];
-    if (v.type.pending.n > 0 || v.type.rank == 0) continue;
+    if (v.type.pending.n > 0 || v.type.rank == 0 || type_windowed(&v.type)) continue;
     Op *idle = ir_op(m, OP_RESHARD, op->loc);
     idle->phase = op->phase;
     idle->why = "it changes nothing";
