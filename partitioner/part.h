@@ -36,6 +36,9 @@ Split part_read_split(int n, const IExpr *const *x, const Space *s, const Split 
 /* The splits of the op's indices with which reads of the operand's dim d find most where it lies; no parts: none. */
 void part_carry(const Op *op, const OperandFactors *f, const Type *t, int d, Split out[MAX_INDEX]);
 
+/* separate.c. Reads of one operand that lie apart, and those that wrap around, become reads of several operands. */
+void part_separate(Module *m);
+
 /* boxes.c */
 bool pending_has(const Pending *p, AxisPart x);
 /* What the step from one layout to another is called: slice, all_gather, all_to_all, permute or exchange for complete

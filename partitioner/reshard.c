@@ -383,6 +383,7 @@ static void note_value(Reshard *r, ValueId v) {
 }
 
 void part_reshard(Module *m, PassContext *cx) {
+  part_separate(m);
   Arena *scratch = arena_new();
   int n = part_number(m), nvalues = m->values.n;
   Reshard r = {.m = m, .scratch = scratch, .planner = plan_new(scratch, &m->mesh, cx->cluster)};
