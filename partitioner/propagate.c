@@ -4,6 +4,10 @@
 
      %x[b@data, d], param %w[d, f@model], %y[b, f] = nest sum[d] %x[b,d] * %w[d,f]     =>  %y[b@data, f@model]
 
+   A dim that is read by an index expression suggests how those indices are split, and they how the dim is (reads.c):
+
+     %x[b, h@model, k], %y[b, d] = nest %x[b, d // 64, d % 64]                      =>  %y[b, d@model granule 64]
+
    An axis stands once in a value, so wishes clash; who spreads first wins: the layout of inputs (the batch), then of
    parameters and what is laid out as they are, then pins on computed tensors (so that with the residual stream pinned
    t@model the products keep the layout of their weights). Within one of these, the order of the program decides.
@@ -86,6 +90,91 @@ static void spread_space(Spread *s, const Op *op) {
   }
 }
 
+/* ---- dims that are read in some other way than by one index -------------------------------------------------------- */
+
+/* Fills an open dim with a split that another dim's suggests: parts in their order, whole units kept together. */
+static void suggest(Spread *s, Place from, Place to, const Split *split, const Op *via) {
+  Dim *open = dim_at(s, to);
+  if (split->n == 0 || open->split.fixed || open->split.n > 0 || open->size < split_count(split)) return;
+  const Type *t = &s->m->values.at[to.v].type;
+  for (int i = 0; i < split->n; i++)
+    if (type_uses(t, split->part[i])) return;
+  open->split = *split;
+  s->wish[to.v][to.d] = s->wish[from.v][from.d];
+  part_note(s->origins, to.v, to.d, (Origin){ORIGIN_SPREAD, from.result && !to.result, from.v, from.d, via, NULL});
+  s->changed = true;
+}
+
+/* The first place whose dim is index i of the op, of those that spread at present. */
+static bool spreading(Spread *s, const Op *op, int i, Place *p) {
+  const Factors *f = s->factors[op->order];
+  for (int o = -op->nout; o < op->nin; o++) {
+    ValueId v = o < 0 ? op->out[o + op->nout] : op->in[o];
+    const int *index = o < 0 ? f->out[o + op->nout].index : f->in[o].index;
+    for (int d = 0; d < s->m->values.at[v].type.rank; d++) {
+      *p = (Place){v, d, o < 0};
+      if (index[d] == i && spreads(s, *p)) return true;
+    }
+  }
+  return false;
+}
+
+/* Reads of less than half of the dim say little about how the rest should lie. */
+static bool reads_most(const Op *op, const OperandFactors *f, int d, int64_t size) {
+  int64_t lo = size, hi = -1;
+  for (int i = 0; i < f->nreads[d]; i++) {
+    int64_t from, to;
+    ix_bounds(f->read[d][i], &op->space, &from, &to);
+    lo = min_i64(lo, max_i64(from, 0)), hi = max_i64(hi, min_i64(to, size - 1));
+  }
+  return hi - lo + 1 >= size / 2;
+}
+
+/* The dim's split says how the indices that it is read by are best split. */
+static void suggest_indices(Spread *s, const Op *op, const OperandFactors *of, Place dim) {
+  const Factors *f = s->factors[op->order];
+  Split carried[MAX_INDEX];
+  part_carry(op, of, &s->m->values.at[dim.v].type, dim.d, carried);
+  for (int i = 0; i < op->space.n; i++) {
+    if (carried[i].n == 0 || !f->splits[i]) continue;
+    for (int o = 0; o < op->nout; o++)
+      for (int d = 0; d < s->m->values.at[op->out[o]].type.rank; d++)
+        if (f->out[o].index[d] == i) suggest(s, dim, (Place){op->out[o], d, true}, &carried[i], op);
+    for (int o = 0; o < op->nin; o++)
+      for (int d = 0; d < s->m->values.at[op->in[o]].type.rank; d++)
+        if (f->in[o].index[d] == i) suggest(s, dim, (Place){op->in[o], d, false}, &carried[i], op);
+  }
+}
+
+/* And the splits of the indices, what the dim's would be. */
+static void suggest_dim(Spread *s, const Op *op, const OperandFactors *of, Place dim) {
+  Split index[MAX_INDEX] = {0};
+  Place from = dim, p;
+  for (int i = 0; i < op->space.n; i++)
+    if (spreading(s, op, i, &p)) index[i] = dim_at(s, p)->split, index[i].fixed = false, from = p;
+  if (from.v == dim.v && from.d == dim.d) return;
+  Split need = part_read_split(of->nreads[dim.d], of->read[dim.d], &op->space, index, dim_at(s, dim)->size);
+  if (split_windowed(&need)) need.granule = 0;
+  need.window = (Window){0};
+  suggest(s, from, dim, &need, op);
+}
+
+static void spread_reads(Spread *s, const Op *op) {
+  const Factors *f = s->factors[op->order];
+  for (int o = 0; o < op->nin; o++) {
+    const Type *t = &s->m->values.at[op->in[o]].type;
+    for (int d = 0; d < t->rank; d++) {
+      const OperandFactors *of = &f->in[o];
+      Place p = {op->in[o], d, false};
+      if (of->index[d] != NO_FACTOR || of->nreads[d] == 0 || !reads_most(op, of, d, t->dim[d].size)) continue;
+      if (spreads(s, p))
+        suggest_indices(s, op, of, p);
+      else
+        suggest_dim(s, op, of, p);
+    }
+  }
+}
+
 /* Carried: init, argument, yield, result. Invariant: operand, argument. Stacked: dim 0 stays whole, the others are
    those of the slice. */
 static void spread_repeat(Spread *s, const Op *op) {
@@ -100,7 +189,7 @@ static void spread_repeat(Spread *s, const Op *op) {
 }
 
 static void spread_op(Spread *s, const Op *op) {
-  if (op_class(op->kind) == CLS_SPACE) spread_space(s, op);
+  if (op_class(op->kind) == CLS_SPACE) spread_space(s, op), spread_reads(s, op);
   if (op->kind == OP_REPEAT) spread_repeat(s, op);
   if (op->kind == OP_UPDATE) tie_values(s, 2, op->in, (int[]){0, 0}, op);
 }

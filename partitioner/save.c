@@ -1,7 +1,7 @@
 /* save.c: what the reverse of a repeat is handed. The gradient saved every value of the forward body that the reverse
    reads; now that collectives are known, a saved value goes again if the reverse can have it cheaply: a map of what it
-   has anyway is computed again, what was gathered is gathered again (its layout was chosen to be small), unless
-   --keep-gathered. Products, row statistics and reduced sums stay.
+   has anyway is computed again, what was gathered, or fetched from neighbours, is so again (its layout was chosen to be
+   small), unless --keep-gathered. Products, row statistics and reduced sums stay.
 
      %x.all, %a.all, %t.all = repeat %l < L=4 ... { %a = nest sum[k] ..  %t[b,j] = nest tanh(%a[b,j])  yield .. save(%x, %a, %t) }
      repeat reverse ... each(%x.1 = %x.all, %a.1 = %a.all, %t.1 = %t.all) { %d[b,j] = nest .. %t.1[b,j] .. }
@@ -71,7 +71,8 @@ static bool worth_again(const Module *m, const Op *op) {
 }
 
 static bool is_cheap(const Save *s, const Op *op) {
-  if (op->kind == OP_ALL_GATHER) return !s->keep_gathered && op->nin == 1;
+  bool fetches = op_class(op->kind) == CLS_LAYOUT && type_windowed(&s->m->values.at[op->out[0]].type);
+  if (op->kind == OP_ALL_GATHER || fetches) return !s->keep_gathered && op->nin == 1;
   return is_map(op) && worth_again(s->m, op);
 }
 
