@@ -204,8 +204,8 @@ static bool plan(const Case *c, const char *folder, const char *mesh, char *sche
   char emit[256], said[64];
   sprintf(schedule, "%s/schedule", folder), sprintf(memory, "%s/memory", folder), sprintf(said, "%s/said", folder);
   snprintf(emit, sizeof emit, "--emit=schedule-json=%s,memory-json=%s", schedule, memory);
-  char *argv[10] = {DTC_BINARY, c->path, "--keep-gathered", "-Wno-all", emit};
-  int n = 5;
+  char *argv[12] = {DTC_BINARY, c->path, "--keep-gathered", "--cluster=bytes", "-Wno-all", emit};
+  int n = 6;
   if (!strcmp(strrchr(c->path, '.'), ".ir")) argv[n++] = "--from=annotated";
   if (mesh) argv[n++] = "--mesh", argv[n++] = (char *)mesh;
   bool ok = run(argv, said);
