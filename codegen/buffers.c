@@ -98,14 +98,17 @@ static bool reads_last(const Planner *p, const Op *op, ValueId x) {
 
 static int slot_for(Planner *p, const Step *s, const GroupPlan *g, int step, const Region *r, ValueId v) {
   int64_t bytes = cg_bytes(type_of(p, v));
+  int best = -1; /* the oldest: text may number operands otherwise */
   for (int k = 0; k < s->n; k++)
     for (int i = 0; i < s->op[k]->nin; i++) {
       ValueId x = s->op[k]->in[i];
       int until = p->wait[v] >= 0 && reads_last(p, s->op[k], x) ? p->wait[v] : step;
-      if (!reusable(p, p->of[x], until, r, bytes) || !in_place(p, s, g, v, x)) continue;
-      p->slot.at[p->of[x]].claimed = p->clock;
-      return p->of[x];
+      if (reusable(p, p->of[x], until, r, bytes) && in_place(p, s, g, v, x) && (best < 0 || p->of[x] < best)) best = p->of[x];
     }
+  if (best >= 0) {
+    p->slot.at[best].claimed = p->clock;
+    return best;
+  }
   return new_slot(p, bytes, r, p->use[v]);
 }
 

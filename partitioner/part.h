@@ -62,6 +62,8 @@ int part_number(Module *m);
 
 /* Multiply-adds of products per step, of the rank that computes most. work.c */
 double part_multiply_adds(const Module *m);
+/* Of one op each time that it runs, when extent[i] of index i are computed; 0 if it is no product. */
+double part_op_multiply_adds(const Op *op, const int64_t *extent);
 
 /* Hands `outer` to the repeat as one more operand, invariant or stacked; its argument. An existing one is shared. save.c */
 ValueId part_hand_in(Module *m, Op *repeat, ValueId outer, bool stacked, const Type *inside, const char *name);

@@ -5,15 +5,11 @@
      %y.1: f32[B@data, T, D] = reshard %y                       ; because %r adds it to %x
      %r[b,t,d]: f32[B@data, T, D] = nest %x[b,t,d] + %y.1[b,t,d]
 
-   A sum is left pending while all its consumers can pass it on without its growing (the laws of ir/README.md), then
-   completed once, in the layout that propagate gave it, for all of them. Which consumers pass it on depends on what
-   their other operands are, so the program is walked until no value has to be completed that was thought to pass;
-   then one more walk, making the same decisions, edits the program. Slices of stacked results and carried sums that
-   start as zeros may be pending too: they are reduced once, behind the loop. */
+   First it is decided how each op's indices are split, which sums it passes on pending, and in which layouts values are
+   made complete and handed around by repeats: op by op (greedy.c), then by cost over the whole program (assign.c). Then
+   one walk edits the program accordingly. */
 #include "reshard.h"
 #include "blocks.h"
-
-enum { NO_SLOT = -1 };
 
 static Type *type_of(Reshard *r, ValueId v) { return &r->m->values.at[v].type; }
 
@@ -36,150 +32,97 @@ static ValueId emit_reshard(Reshard *r, ValueId v, const Version *from, const Ty
 static ValueId add_version(Reshard *r, ValueId v, int source, const Type *need, const Op *user, int slot) {
   ValueState *s = &r->state[v];
   Version *n = NEW(r->scratch, Version);
-  *n = (Version){*need, v};
-  if (r->build) n->id = emit_reshard(r, v, s->have.at[source], need, user, slot);
+  *n = (Version){*need, emit_reshard(r, v, s->have.at[source], need, user, slot)};
   vec_push(r->scratch, s->have, n);
   return n->id;
 }
 
-/* A value that only its completed form may be used of gets it now. */
-static void settle(Reshard *r, ValueId v, const Op *user, int slot) {
+/* A complete layout is wanted that the first version is not: home is made, unless it is there. */
+static void deliver(Reshard *r, ValueId v, const Op *user, int slot) {
   ValueState *s = &r->state[v];
-  if (version_hidden(s) && s->have.n == 1) add_version(r, v, 0, &s->home, user, slot);
+  if (s->delivers && s->have.n == 1) add_version(r, v, 0, &s->home, user, slot);
 }
 
 static ValueId get_version(Reshard *r, ValueId v, const Type *need, const Op *user, int slot) {
   ValueState *s = &r->state[v];
-  settle(r, v, user, slot);
-  for (int i = version_hidden(s) ? 1 : 0; i < s->have.n; i++)
-    if (sharding_equal(&s->have.at[i]->type, need)) return s->have.at[i]->id;
+  for (int round = 0; round < 2; round++) {
+    for (int i = version_hidden(s) ? 1 : 0; i < s->have.n; i++)
+      if (sharding_equal(&s->have.at[i]->type, need)) return s->have.at[i]->id;
+    if (round == 0 && need->pending.n == 0) deliver(r, v, user, slot);
+  }
   int source = 0;
   version_bytes(r, v, need, &source);
   return add_version(r, v, source, need, user, slot);
 }
 
 static void define(Reshard *r, ValueId v, const Type *raw) {
-  ValueState *s = &r->state[v];
-  Version *first = s->have.cap ? s->have.at[0] : NEW(r->scratch, Version); /* again in each walk */
+  Version *first = NEW(r->scratch, Version);
   *first = (Version){*raw, v};
-  s->have.n = 0;
-  s->passed = 0;
-  vec_push(r->scratch, s->have, first);
-  if (r->build) *type_of(r, v) = *raw;
-}
-
-static void complete(Reshard *r, ValueId v) {
-  if (r->state[v].have.at[0]->type.pending.n == 0 || !r->state[v].keep) return;
-  r->state[v].keep = false;
-  r->changed = true;
-}
-
-static bool is_pending(const Reshard *r, ValueId v) {
-  const ValueState *s = &r->state[v];
-  return s->have.at[0]->type.pending.n > 0 && s->keep && !s->pinned;
+  r->state[v].have.n = 0;
+  vec_push(r->scratch, r->state[v].have, first);
+  *type_of(r, v) = *raw;
 }
 
 /* ---- ops with an index space ----------------------------------------------------------------------------- */
 
-/* `x = x + contribution` where x is a carried argument that starts as zeros: from the next walk on x is pending too
-   (this one goes on as if it were, and is void). */
-static bool loop_accumulates(Reshard *r, const Op *op, const bool *pending, const Pending *sums) {
-  bool found = false;
-  for (int o = 0; o < op->nin; o++) {
-    ValueState *s = &r->state[op->in[o]];
-    if (pending[o] || !s->loops || s->refused || s->pinned || s->sums.n > 0 || s->uses.n != 1) continue;
-    bool dealt_out = false; /* x is split over these axes: the sum ends in the loop, where it becomes smaller */
-    for (int i = 0; i < sums->n; i++) dealt_out |= type_uses(&s->home, sums->part[i]);
-    if (dealt_out) continue;
-    s->sums = *sums;
-    found = r->changed = true;
+static ValueId take_operand(Reshard *r, Op *op, int o, const Choice *c) {
+  ValueId v = op->in[o];
+  const Pending *sums = r->decided[op->order].sums[o].n ? &r->decided[op->order].sums[o] : NULL;
+  int fit = version_fit(r, op, o, c, sums);
+  if (fit < 0 && !sums) {
+    deliver(r, v, op, o);
+    fit = version_fit(r, op, o, c, sums);
   }
-  return found;
+  if (fit >= 0 && fit < r->state[v].have.n) return r->state[v].have.at[fit]->id;
+  Type need = choice_need(r, op, o, c, sums);
+  return get_version(r, v, &need, op, o);
 }
 
-/* May the op pass on what its operands are pending over? If so *sums is what. */
-static bool may_pass(Reshard *r, const Op *op, bool *pending, Pending *sums) {
-  int n = 0;
-  bool alike = true;
+/* Does slot a's value come to be before slot b's? Text may number operands otherwise, so this orders reshards. */
+static bool comes_first(const Reshard *r, const Op *op, int a, int b) {
+  const Value *x = &r->m->values.at[op->in[a]], *y = &r->m->values.at[op->in[b]];
+  int at = x->def ? x->def->order : -1, other = y->def ? y->def->order : -1;
+  return at != other ? at < other : x->result < y->result;
+}
+
+static void edit_space(Reshard *r, Op *op) {
+  Choice c = decided_choice(r, op);
+  Pending all = decided_sums(r, op);
+  int *slot = NEW_ARRAY(r->scratch, int, op->nin + 1);
   for (int o = 0; o < op->nin; o++) {
-    pending[o] = is_pending(r, op->in[o]);
-    if (!pending[o]) continue;
-    const Pending *p = &r->state[op->in[o]].have.at[0]->type.pending;
-    if (n++ == 0) *sums = *p;
-    alike &= pending_equal(p, sums) && p->kind == RED_SUM;
+    int at = o;
+    for (; at > 0 && comes_first(r, op, o, slot[at - 1]); at--) slot[at] = slot[at - 1];
+    slot[at] = o;
   }
-  if (n == 0) return false;
-  bool adds = op->kind == OP_NEST && (op->reduce == RED_NONE || op->reduce == RED_SUM);
-  if (adds && alike && ex_linear_in(op->body, pending)) return true;
-  return adds && alike && loop_accumulates(r, op, pending, sums);
-}
-
-static void complete_operands(Reshard *r, const Op *op, bool *pending) {
-  for (int o = 0; o < op->nin; o++) {
-    complete(r, op->in[o]);
-    pending[o] = false;
-  }
-}
-
-/* What is passed on must not be larger than what came. */
-static bool grows(const Reshard *r, const Op *op, const bool *pending, const Choice *c, const Pending *sums) {
-  Type raw = choice_result(r, op, 0, c, sums);
-  int64_t in = 0;
-  for (int o = 0; o < op->nin; o++)
-    if (pending[o]) in += type_capacity(&r->state[op->in[o]].have.at[0]->type);
-  return type_capacity(&raw) > in;
-}
-
-static void pass_on(Reshard *r, const Op *op, const bool *pending, const Choice *c, const Pending *sums) {
-  Type raw = choice_result(r, op, 0, c, sums);
-  for (int o = 0; o < op->nin; o++)
-    if (pending[o]) r->state[op->in[o]].passed += type_capacity(&raw);
-}
-
-static void commit(Reshard *r, Op *op, const Choice *c, const bool *pending, const Pending *sums) {
-  for (int o = 0; o < op->nin; o++) {
-    ValueId v = op->in[o];
-    const Pending *p = pending[o] ? sums : NULL;
-    settle(r, v, op, o);
-    int fit = version_fit(r, op, o, c, p);
-    Type need = choice_need(r, op, o, c, p);
-    ValueId use = fit >= 0 ? r->state[v].have.at[fit]->id : get_version(r, v, &need, op, o);
-    if (r->build) op->in[o] = use;
-  }
+  ValueId *in = NEW_ARRAY(r->scratch, ValueId, op->nin + 1);
+  for (int o = 0; o < op->nin; o++) in[slot[o]] = take_operand(r, op, slot[o], &c);
+  for (int o = 0; o < op->nin; o++) op->in[o] = in[o];
   for (int o = 0; o < op->nout; o++) {
-    Type raw = choice_result(r, op, o, c, sums);
+    Type raw = choice_result(r, op, o, &c, all.n ? &all : NULL);
     define(r, op->out[o], &raw);
   }
-  if (!r->build) return;
-  for (int i = 0; i < op->space.n; i++) op->space.idx[i].split = c->split[i];
-  if (block_needed(op, c->split)) block_op(r->m, r->region, op);
+  for (int i = 0; i < op->space.n; i++) op->space.idx[i].split = c.split[i];
+  if (block_needed(op, c.split)) block_op(r->m, r->region, op);
 }
 
-static void walk_space(Reshard *r, Op *op) {
-  bool *pending = NEW_ARRAY(r->scratch, bool, op->nin + 1);
-  Pending sums = {0};
-  bool passes = may_pass(r, op, pending, &sums);
-  Choice c;
-  if (passes) {
-    c = choose_splits(r, op, pending, &sums);
-    passes = !grows(r, op, pending, &c, &sums);
+Choice decided_choice(const Reshard *r, const Op *op) {
+  Choice c = {0};
+  const Decision *d = &r->decided[op->order];
+  for (int i = 0; i < r->factors[op->order]->n; i++) c.split[i] = d->split[i];
+  return c;
+}
+
+Pending decided_sums(const Reshard *r, const Op *op) {
+  Pending all = {0};
+  for (int o = 0; o < r->operands[op->order].n; o++) {
+    const Pending *p = &r->decided[op->order].sums[o];
+    for (int i = 0; i < p->n; i++)
+      if (!pending_has(&all, p->part[i])) all.kind = p->kind, all.part[all.n++] = p->part[i];
   }
-  if (passes) {
-    pass_on(r, op, pending, &c, &sums);
-    commit(r, op, &c, pending, &sums);
-    return;
-  }
-  complete_operands(r, op, pending);
-  c = choose_splits(r, op, pending, NULL);
-  commit(r, op, &c, pending, NULL);
+  return all;
 }
 
 /* ---- repeat ------------------------------------------------------------------------------------------------ */
-
-static bool is_zeros(const Reshard *r, ValueId v) {
-  const Op *def = r->m->values.at[v].def;
-  return def && def->kind == OP_NEST && def->space.n == def->space.nout && ex_is_lit(def->body, 0);
-}
 
 /* Zeros that count as pending: one term for each contributor, all of them 0. */
 static ValueId pending_zeros(Reshard *r, ValueId v, const Type *t) {
@@ -200,104 +143,68 @@ static ValueId pending_zeros(Reshard *r, ValueId v, const Type *t) {
   return out;
 }
 
-static void take(Reshard *r, Op *op, int slot, const Type *need) {
-  ValueId v = op->in[slot], use;
-  if (need->pending.n > 0) {
-    use = r->build ? pending_zeros(r, v, need) : v;
-  } else {
-    complete(r, v);
-    use = get_version(r, v, need, op, slot);
+bool comes_stacked(const Reshard *r, ValueId v) {
+  const Op *def = r->m->values.at[v].def;
+  return def && (op_class(def->kind) == CLS_LEAF || def->kind == OP_REPEAT);
+}
+
+/* `whole` laid out as its slice is. */
+static Type stacked_type(const Type *whole, const Type *slice) {
+  Type t = *whole;
+  for (int d = 0; d < t.rank; d++) t.dim[d].split = d ? slice->dim[d - 1].split : (Split){0};
+  t.pending = slice->pending;
+  return t;
+}
+
+static Type slice_type(const Type *slice, const Type *whole) {
+  Type t = *slice;
+  for (int d = 0; d < t.rank; d++) t.dim[d].split = whole->dim[d + 1].split;
+  t.pending = whole->pending;
+  return t;
+}
+
+/* A slice of what comes stacked, a leaf or another repeat's result, has its layout. */
+static void place_slices(Reshard *r, Op *op) {
+  for (int i = op->ncarried + op->ninvariant; i < op->nin; i++) {
+    ValueState *slice = &r->state[op->body_region->args.at[1 + i]];
+    if (comes_stacked(r, op->in[i])) slice->place = slice_type(&slice->place, &r->state[op->in[i]].have.at[0]->type);
   }
-  if (r->build) op->in[slot] = use;
 }
 
 static void enter_repeat(Reshard *r, Op *op) {
   Region *body = op->body_region;
-  for (int i = 0; i < op->ncarried; i++) {
-    ValueState *arg = &r->state[body->args.at[1 + i]];
-    arg->loops = is_zeros(r, op->in[i]);
-  }
-  for (int i = 0; i < body->args.n; i++) {
-    ValueState *arg = &r->state[body->args.at[i]];
-    Type t = arg->home;
-    t.pending = arg->sums;
-    arg->keep = arg->keep || arg->sums.n > 0;
-    define(r, body->args.at[i], &t);
-  }
+  place_slices(r, op);
+  for (int i = 0; i < body->args.n; i++) define(r, body->args.at[i], &r->state[body->args.at[i]].place);
   for (int i = 0; i < op->nin; i++) {
-    ValueId arg = body->args.at[1 + i];
-    Type need = r->state[arg].have.at[0]->type;
-    if (i >= op->ncarried + op->ninvariant) {
-      need = r->state[op->in[i]].home;
-      for (int d = 1; d < need.rank; d++) need.dim[d].split = r->state[arg].home.dim[d - 1].split;
-      need.dim[0].split = (Split){0};
-    }
-    take(r, op, i, &need);
+    const Type *place = &r->state[body->args.at[1 + i]].place;
+    Type need = i < op->ncarried + op->ninvariant ? *place : stacked_type(&r->state[op->in[i]].home, place);
+    op->in[i] = need.pending.n > 0 ? pending_zeros(r, op->in[i], &need) : get_version(r, op->in[i], &need, op, i);
   }
-}
-
-/* The layout that a pending slice is stacked in: sums end in the loop where that makes the slice smaller, because its
-   own layout deals it out over those axes; the others end behind the loop. */
-static Type stack_layout(const Type *raw, const Type *home) {
-  Type t = *home;
-  for (int i = 0; i < raw->pending.n; i++) {
-    if (type_uses(home, raw->pending.part[i])) continue;
-    t.pending.kind = raw->pending.kind;
-    t.pending.part[t.pending.n++] = raw->pending.part[i];
-  }
-  return t;
-}
-
-/* The layout of yield i: a carried one as its argument, a stacked one as above; what is saved is complete. */
-static Type yield_layout(Reshard *r, const Op *op, int i) {
-  ValueId y = op->body_region->yields.at[i];
-  if (i < op->ncarried) {
-    ValueState *arg = &r->state[op->body_region->args.at[1 + i]];
-    Type t = arg->have.at[0]->type;
-    if (t.pending.n > 0 && !(is_pending(r, y) && pending_equal(&r->state[y].have.at[0]->type.pending, &t.pending))) {
-      arg->sums = (Pending){0};
-      arg->refused = true;
-      r->changed = true;
-    }
-    if (arg->sums.n == 0) complete(r, y);
-    return t;
-  }
-  const Type *raw = &r->state[y].have.at[0]->type, *home = &r->state[y].home;
-  bool saved = i >= op->nout - op->nsaved;
-  if (is_pending(r, y) && !saved) {
-    Type t = stack_layout(raw, home);
-    if (t.pending.n > 0) return t;
-  }
-  complete(r, y);
-  return *home;
 }
 
 static void leave_repeat(Reshard *r, Op *op) {
   Region *body = op->body_region;
   for (int i = 0; i < op->nout; i++) {
     ValueId y = body->yields.at[i];
-    Type t = yield_layout(r, op, i);
-    bool passed = t.pending.n > 0 && is_pending(r, y);
-    if (passed) r->state[y].passed += type_capacity(&t);
-    bool lost = t.pending.n > 0 && !passed; /* this walk is void: the next one completes the sum */
-    ValueId use = lost ? y : get_version(r, y, &t, NULL, NO_SLOT);
-    if (r->build) body->yields.at[i] = use;
-    Type out = r->state[op->out[i]].home;
-    int shift = i >= op->ncarried;
-    if (shift) out.dim[0].split = (Split){0};
-    for (int d = shift; d < out.rank; d++) out.dim[d].split = t.dim[d - shift].split;
-    out.pending = t.pending;
-    define(r, op->out[i], &out);
+    ValueState *out = &r->state[op->out[i]];
+    bool carried = i < op->ncarried;
+    Type t = carried ? r->state[body->args.at[1 + i]].place : slice_type(&r->state[y].home, &out->place);
+    body->yields.at[i] = get_version(r, y, &t, NULL, NO_SLOT);
+    Type whole = carried ? t : out->place;
+    Type named = out->home;
+    for (int d = 0; d < named.rank; d++) named.dim[d].split = whole.dim[d].split;
+    named.pending = whole.pending;
+    define(r, op->out[i], &named);
   }
 }
 
-static void walk_region(Reshard *r, Region *region);
+static void edit_region(Reshard *r, Region *region);
 
 /* The repeat's own reshards stand before it, its body's inside; `region` is switched accordingly. */
-static void walk_repeat(Reshard *r, Op *op) {
+static void edit_repeat(Reshard *r, Op *op) {
   enter_repeat(r, op);
   Region *outer = r->region;
-  walk_region(r, op->body_region);
+  edit_region(r, op->body_region);
   r->region = op->body_region;
   leave_repeat(r, op);
   r->region = outer;
@@ -305,49 +212,40 @@ static void walk_repeat(Reshard *r, Op *op) {
 
 /* ---- the walk ------------------------------------------------------------------------------------------------ */
 
-static void walk_effect(Reshard *r, Op *op) {
+static void edit_effect(Reshard *r, Op *op) {
   int slot = op->kind == OP_UPDATE ? 1 : 0;
-  ValueId v = op->in[slot];
-  complete(r, v);
-  Type need = r->state[op->in[0]].home;
-  const Type *raw = &r->state[v].have.at[0]->type;
-  if (op->kind == OP_TAP && !r->state[v].pinned && raw->pending.n == 0) need = *raw; /* any complete layout will do */
-  ValueId use = get_version(r, v, &need, op, slot);
-  if (r->build) op->in[slot] = use;
+  ValueState *s = &r->state[op->in[slot]];
+  Type need = op->kind == OP_UPDATE ? r->state[op->in[0]].wish : s->home;
+  if (op->kind == OP_TAP && !s->pinned && !(s->delivers && s->have.n > 1)) { /* any complete layout will do */
+    if (s->have.at[0]->type.pending.n == 0)
+      need = s->have.at[0]->type;
+    else if (!s->delivers)
+      need.pending = (Pending){0};
+  }
+  op->in[slot] = get_version(r, op->in[slot], &need, op, slot);
 }
 
-static void walk_op(Reshard *r, Op *op) {
+static void edit_op(Reshard *r, Op *op) {
   switch (op_class(op->kind)) {
   case CLS_LEAF:
-    for (int o = 0; o < op->nout; o++) define(r, op->out[o], &r->state[op->out[o]].home);
+    for (int o = 0; o < op->nout; o++) define(r, op->out[o], &r->state[op->out[o]].wish);
     break;
-  case CLS_SPACE: walk_space(r, op); break;
-  case CLS_REGION: walk_repeat(r, op); break;
-  case CLS_EFFECT: walk_effect(r, op); break;
+  case CLS_SPACE: edit_space(r, op); break;
+  case CLS_REGION: edit_repeat(r, op); break;
+  case CLS_EFFECT: edit_effect(r, op); break;
   case CLS_LAYOUT: internal_error("a collective before the pass reshard");
   }
 }
 
-static void walk_region(Reshard *r, Region *region) {
+static void edit_region(Reshard *r, Region *region) {
   Op **ops = region->ops.at;
   int n = region->ops.n;
-  if (r->build) {
-    region->ops.at = NULL;
-    region->ops.n = region->ops.cap = 0;
-  }
+  region->ops.at = NULL;
+  region->ops.n = region->ops.cap = 0;
   r->region = region;
   for (int i = 0; i < n; i++) {
-    walk_op(r, ops[i]);
-    if (r->build) vec_push(r->m->arena, region->ops, ops[i]); /* not ir_append: order is the key of side tables */
-  }
-}
-
-/* A value passed on to several consumers is completed instead if they would send more. */
-static void complete_what_spreads(Reshard *r, int nvalues) {
-  for (int v = 0; v < nvalues; v++) {
-    ValueState *s = &r->state[v];
-    if (s->have.n == 0 || !is_pending(r, v) || s->uses.n < 2) continue;
-    if (s->passed > type_capacity(&s->have.at[0]->type)) complete(r, v);
+    edit_op(r, ops[i]);
+    vec_push(r->m->arena, region->ops, ops[i]); /* not ir_append: order is the key of side tables */
   }
 }
 
@@ -372,35 +270,39 @@ static void note_wants(void *cx, Region *reg, Op *op, int64_t times) {
 
 static void note_value(Reshard *r, ValueId v) {
   ValueState *s = &r->state[v];
-  s->home = *type_of(r, v);
-  s->home.pending = (Pending){0};
-  for (int d = 0; d < s->home.rank; d++) {
-    s->pinned |= s->home.dim[d].split.fixed;
-    s->home.dim[d].split.fixed = false;
-    if (s->home.dim[d].split.n == 0) s->home.dim[d].split.granule = 0;
+  const Op *def = r->m->values.at[v].def;
+  s->wish = *type_of(r, v);
+  s->wish.pending = (Pending){0};
+  for (int d = 0; d < s->wish.rank; d++) {
+    Split *split = &s->wish.dim[d].split;
+    s->fixed |= (unsigned)split->fixed << d;
+    split->fixed = false;
+    if (split->n == 0) split->granule = 0;
   }
-  s->keep = !s->pinned;
+  s->pinned = s->fixed && def && op_class(def->kind) != CLS_LEAF;
+  s->home = s->place = s->wish;
 }
 
 void part_reshard(Module *m, PassContext *cx) {
   part_separate(m);
   Arena *scratch = arena_new();
   int n = part_number(m), nvalues = m->values.n;
-  Reshard r = {.m = m, .scratch = scratch, .planner = plan_new(scratch, &m->mesh, cx->cluster)};
+  Reshard r = {.m = m, .scratch = scratch};
+  r.cluster = cx->cluster ? cx->cluster : cluster_default(scratch, &m->mesh);
+  r.planner = plan_new(scratch, &m->mesh, r.cluster);
+  r.keep_gathered = cx->keep_gathered;
   r.state = NEW_ARRAY(scratch, ValueState, nvalues + 1);
   r.factors = NEW_ARRAY(scratch, Factors *, n + 1);
   r.operands = NEW_ARRAY(scratch, Operands, n + 1);
+  r.decided = NEW_ARRAY(scratch, Decision, n + 1);
   r.want = NEW_ARRAY(scratch, Type **, n + 1);
   for (int v = 0; v < nvalues; v++) note_value(&r, v);
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, note_op, &r);
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, note_wants, &r);
-  do {
-    r.changed = false;
-    for (int i = 0; i < m->programs.n; i++) walk_region(&r, m->programs.at[i].body);
-    complete_what_spreads(&r, nvalues);
-  } while (r.changed);
-  r.build = true;
-  for (int i = 0; i < m->programs.n; i++) walk_region(&r, m->programs.at[i].body);
+  greedy_layouts(&r);
+  if (!cx->propagate_only) assign_layouts(&r);
+  for (int v = 0; v < nvalues; v++) r.state[v].keep = true; /* only a pin hides how a value is made */
+  for (int i = 0; i < m->programs.n; i++) edit_region(&r, m->programs.at[i].body);
   m->stage = STAGE_SHARDED;
   ir_number(m);
   ir_dead_code(m); /* zeros that became pending zeros */

@@ -4,7 +4,7 @@
 
 #include "part.h"
 
-/* A value in one layout. While only planning, id is the value itself. */
+/* A value in one layout. While it is only decided, id is the value itself. */
 typedef struct {
   Type type;
   ValueId id;
@@ -16,7 +16,11 @@ typedef struct {
 } Use;
 
 typedef struct {
-  Type home;           /* the layout from propagate, complete */
+  Type wish;           /* the layout from propagate, complete */
+  Type home;           /* the layout in which it is made complete, once for all that want it complete */
+  Type place;          /* of what a repeat hands around, arguments and stacked results: the layout there */
+  unsigned fixed;      /* bit d: the user fixed dim d */
+  bool delivers;       /* the first version is not what most want: home is made first */
   bool pinned;         /* the user, or a parameter's layout, asks for exactly that */
   bool keep;           /* stays pending, if it is: no consumer has refused it yet */
   bool loops;          /* a carried argument that may be pending: it starts as zeros */
@@ -32,22 +36,41 @@ typedef struct {
   const ValueId *at;
 } Operands;
 
+enum { NO_SLOT = -1 };
+
 typedef struct {
   Split split[MAX_FACTORS];
 } Choice;
+
+/* What was decided for an op with an index space. */
+typedef struct {
+  Split *split;  /* per factor */
+  Pending *sums; /* per operand slot: over what it is taken while still pending */
+} Decision;
 
 typedef struct {
   Module *m;
   Arena *scratch;
   Planner *planner;
+  const Cluster *cluster;
+  bool keep_gathered;
   ValueState *state;  /* per value of the module as it was */
   Factors **factors;  /* by op->order */
   Type ***want;       /* by op->order and slot: the layout wanted of operands that have other consumers too */
   Operands *operands; /* by op->order: as they were before the program is edited */
-  bool build;         /* the last walk: edits the module */
+  Decision *decided;  /* by op->order: of the walks so far, then of the choice over the whole program */
   bool changed;       /* a value had to be completed after all: walk again */
   Region *region;     /* being rebuilt */
 } Reshard;
+
+/* reshard.c */
+Choice decided_choice(const Reshard *r, const Op *op);
+Pending decided_sums(const Reshard *r, const Op *op); /* what its results are pending over because its operands are */
+
+bool comes_stacked(const Reshard *r, ValueId v); /* a leaf's or a repeat's result: its slices are laid out as it is */
+
+/* greedy.c: fills r->decided, homes, places and what is delivered, op by op. */
+void greedy_layouts(Reshard *r);
 
 /* choose.c */
 bool version_hidden(const ValueState *s); /* nobody may use the first version but to complete it */
@@ -58,6 +81,9 @@ Type choice_result(const Reshard *r, const Op *op, int result, const Choice *c, 
 void choose_wants(Reshard *r, const Op *op); /* fills r->want */
 /* The splits of the op's factors at least cost; sums: what pending operands are pending over. */
 Choice choose_splits(Reshard *r, const Op *op, const bool *pending, const Pending *sums);
+
+/* assign.c: makes r->decided and the homes those of least cost over the whole program, as far as it finds them. */
+void assign_layouts(Reshard *r);
 
 /* reason.c */
 const char *reason_text(const Reshard *r, ValueId v, const Type *from, const Type *to, const Op *user, int slot);

@@ -33,27 +33,33 @@ static bool multiplies(const Expr *x) {
   return false;
 }
 
-static double points(const Op *op, uint32_t without) {
+/* extent: per index, how much of it a rank computes. */
+static double points(const Op *op, const int64_t *extent, uint32_t without) {
   double n = 1;
   for (int i = 0; i < op->space.n; i++)
-    if (!(without >> i & 1)) n *= (double)split_capacity(&op->space.idx[i].split, op->space.idx[i].range);
+    if (!(without >> i & 1)) n *= (double)extent[i];
   return n;
 }
 
-static double attention_work(const Op *op, double dots, double sums) {
+static double attention_work(const Op *op, const int64_t *extent, double dots, double sums) {
   int rows[MAX_RANK], n = attention_rows(op, rows);
   uint32_t values = (1u << op->space.nout) - 1, contracted = ~0u << (op->space.nout + op->nkey);
   for (int i = 0; i < n; i++) values &= ~(1u << rows[i]);
-  return dots * points(op, values) + sums * points(op, contracted);
+  return dots * points(op, extent, values) + sums * points(op, extent, contracted);
+}
+
+double part_op_multiply_adds(const Op *op, const int64_t *extent) {
+  if (op->kind == OP_ATTENTION) return attention_work(op, extent, 1, 1);
+  if (op->kind == OP_ATTENTION_GRAD) return attention_work(op, extent, 3, 2);
+  return op->kind == OP_NEST && op->reduce == RED_SUM && multiplies(op->body) ? points(op, extent, 0) : 0;
 }
 
 static void add_op(void *cx, Region *r, Op *op, int64_t times) {
   (void)r;
-  double *sum = cx, n = 0;
-  if (op->kind == OP_NEST && op->reduce == RED_SUM && multiplies(op->body)) n = points(op, 0);
-  if (op->kind == OP_ATTENTION) n = attention_work(op, 1, 1);
-  if (op->kind == OP_ATTENTION_GRAD) n = attention_work(op, 3, 2);
-  *sum += (double)times * n;
+  if (op_class(op->kind) != CLS_SPACE) return;
+  int64_t extent[MAX_INDEX];
+  for (int i = 0; i < op->space.n; i++) extent[i] = split_capacity(&op->space.idx[i].split, op->space.idx[i].range);
+  *(double *)cx += (double)times * part_op_multiply_adds(op, extent);
 }
 
 double part_multiply_adds(const Module *m) {
