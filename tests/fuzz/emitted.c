@@ -1,12 +1,13 @@
 /* emitted.c: a random program as its users would run it: the emitted C is compiled and linked to the runtime, its
    inputs are .npy tables, its parameters a .safetensors file, its processes real; its outputs, read back from .npy,
-   must equal the interpreter's, and what its ranks count as received what the plan says. All values are integers that f32 holds
-   exactly, so in any order of summation. */
+   must equal the interpreter's (attention and random numbers within a bound), and what its ranks count as received what the plan
+   says. All values are integers that f32 holds exactly, so in any order of summation. */
 #include "fuzz.h"
 
 #include "codegen/codegen.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@ typedef struct {
   const Module *m;
   EvalRun *whole;
   const char *folder;
+  bool real; /* values are f64, compared within a bound */
 } Emitted;
 
 static const char *path_of(const Emitted *e, const char *name) { return arena_printf(e->a, "%s/%s", e->folder, name); }
@@ -30,8 +32,8 @@ static void write_file(const Emitted *e, const char *name, const void *head, siz
 
 static size_t bytes_of(const Type *t) { return (size_t)(type_elements(t) * dtype_size(t->dtype)); }
 
-static void encode(DType d, Num v, char *to) {
-  float f = (float)v.i;
+static void encode(DType d, Num v, bool real, char *to) {
+  float f = real ? (float)v.f : (float)v.i;
   int32_t i = (int32_t)v.i;
   if (d == BOOL)
     *to = (char)v.i;
@@ -55,7 +57,7 @@ static double decode(DType d, const char *from) {
 
 static char *encoded(const Emitted *e, const Type *t, Tensor x) {
   char *data = NEW_ARRAY(e->a, char, bytes_of(t) + 1);
-  for (int64_t i = 0; i < type_elements(t); i++) encode(t->dtype, x.at[i], data + i * dtype_size(t->dtype));
+  for (int64_t i = 0; i < type_elements(t); i++) encode(t->dtype, x.at[i], e->real, data + i * dtype_size(t->dtype));
   return data;
 }
 
@@ -157,11 +159,14 @@ static const char *compare_output(const Emitted *e, const Op *op) {
   size_t head = n >= 10 ? 10 + (size_t)(unsigned char)file[8] + 256 * (size_t)(unsigned char)file[9] : 0;
   if (n != head + bytes_of(t)) return arena_printf(e->a, "output %s has %zu bytes", op->name, n);
   Tensor x = eval_tap(e->whole, op->tap, op->name);
+  bool real = e->real && !dtype_is_int(t->dtype);
+  double bound = real ? REAL_BOUND : 0;
+  for (int64_t i = 0; i < type_elements(t) && real; i++) bound = fmax(bound, REAL_BOUND * fabs(x.at[i].f));
   for (int64_t i = 0; i < type_elements(t); i++) {
-    double got = decode(t->dtype, file + head + i * dtype_size(t->dtype));
-    if (got != (double)x.at[i].i)
-      return arena_printf(e->a, "output %s, element %lld: interpreted %lld, run %.9g", op->name, (long long)i,
-                          (long long)x.at[i].i, got);
+    double got = decode(t->dtype, file + head + i * dtype_size(t->dtype)), want = real ? x.at[i].f : (double)x.at[i].i;
+    if (!(got == want || fabs(got - want) <= bound))
+      return arena_printf(e->a, "output %s, element %lld: interpreted %.9g, run %.9g, bound %.2g", op->name, (long long)i, want,
+                          got, bound);
   }
   return NULL;
 }
@@ -217,14 +222,15 @@ static void remove_folder(const Emitted *e) {
   waitpid(child, NULL, 0);
 }
 
-const char *fuzz_run_emitted(Arena *a, const Module *m, EvalRun *whole) {
+const char *fuzz_run_emitted(Arena *a, const Module *m, EvalRun *whole, CheckOptions o) {
   const char *tmp = getenv("TMPDIR");
   char *folder = arena_printf(a, "%s/dtc-fuzz-XXXXXX", tmp ? tmp : "/tmp");
   if (!mkdtemp(folder)) internal_error("cannot make a folder %s", folder);
-  Emitted e = {a, m, whole, folder};
+  Emitted e = {a, m, whole, folder, o.real};
   write_inputs(&e);
   bool parameters = write_parameters(&e);
-  const char *argv[] = {"./program", "--steps", "1", parameters ? "--init" : NULL, "p.safetensors", NULL};
+  const char *seed = arena_printf(a, "%llu", (unsigned long long)o.seed);
+  const char *argv[] = {"./program", "--steps", "1", "--seed", seed, parameters ? "--init" : NULL, "p.safetensors", NULL};
   const char *wrong = build(&e);
   if (!wrong) wrong = run(&e, argv, "run.log");
   if (!wrong) wrong = compare(&e);

@@ -30,6 +30,7 @@ typedef struct {
   double max_bound;
   bool gradients, updates, random, repeats;
   bool ranked; /* leaves have at least one dim (tables of rows have) */
+  bool sinks;  /* attention and random numbers of small programs: nothing reads them but outputs and the loss */
 } GenOptions;
 
 typedef struct {
@@ -42,6 +43,8 @@ typedef struct {
   VEC(Item) pool;
   VEC(ValueId) counters;
   ValueId step;
+  Item sink; /* with has_sink: the last attention of a program with sinks */
+  bool has_sink;
   int sites, depth;
 } Gen;
 
@@ -92,6 +95,7 @@ typedef struct {
   bool small;    /* exact integers, else modulo p */
   bool thorough; /* run after every pass, print and read back at every stage */
   bool emitted;  /* compile and run the emitted C on real processes, too */
+  bool real;     /* emitted: compare with reals, within a bound, not with exact integers */
   bool related;  /* check the relations of relate.c, too */
   bool updates;  /* append the optimizer */
   bool idle;     /* stand reshards that change nothing between the ops */
@@ -109,9 +113,10 @@ void fuzz_check_apart(const Module *m, CheckOptions o, Verdict *out);
 void fuzz_relate(const Module *m, Module *planned, Arena *a, CheckOptions o, Verdict *out);
 
 /* ---- emitted.c ---- */
-/* Compiles and runs a scheduled module with the leaves of `whole`; its outputs must be those of `whole`. NULL, or what
-   is wrong. */
-const char *fuzz_run_emitted(Arena *a, const Module *m, EvalRun *whole);
+/* Compiles and runs a scheduled module with the leaves of `whole`; its outputs must be those of `whole`: integers
+   exactly, or, with o.real, reals within REAL_BOUND of their tensor's largest. NULL, or what is wrong. */
+#define REAL_BOUND 1e-4
+const char *fuzz_run_emitted(Arena *a, const Module *m, EvalRun *whole, CheckOptions o);
 
 /* The smallest program that fails in the same way (ir_shrink); *v: how. */
 Module *fuzz_shrink(Arena *a, const Module *m, CheckOptions o, int seconds, Verdict *v);

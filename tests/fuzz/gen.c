@@ -166,8 +166,16 @@ static bool gen_scan(Gen *g) {
   return true;
 }
 
+static void gen_tap(Gen *g, TapKind kind, const char *name, ValueId v);
+
+/* The last value is shown, and nothing reads it: reals would spoil what is exact. */
+static void show_sink(Gen *g, ValueId v) {
+  g->pool.n--;
+  gen_tap(g, TAP_OUTPUT, arena_printf(g->a, "sink%d", (int)v), v);
+}
+
 static bool gen_random(Gen *g) {
-  if (!g->o.random) return false;
+  if (!g->o.random || (g->o.sinks && g->depth > 0)) return false;
   Build b = build_new(g, OP_RANDOM);
   for (int n = rng_below(&g->rng, 3); n >= 0; n--) build_index(&b, g->dim[rng_below(&g->rng, GEN_DIMS)]);
   b.op->space = b.s;
@@ -176,7 +184,8 @@ static bool gen_random(Gen *g) {
   b.op->init = rng_percent(&g->rng, 50) ? INIT_NORMAL : INIT_UNIFORM;
   ir_in(g->m, b.op, g->step);
   for (int i = 0; i < g->counters.n; i++) ir_in(g->m, b.op, g->counters.at[i]);
-  build_append(&b, "r", build_type(&b, F32, b.s.n), 3, 0);
+  ValueId r = build_append(&b, "r", build_type(&b, F32, b.s.n), 3, 0);
+  if (g->o.sinks) show_sink(g, r);
   return true;
 }
 
@@ -233,6 +242,7 @@ static ValueId gen_shaped(Gen *g, const char *name, int rank, const Dim *dims) {
   Build b = build_shaped(g, OP_NEST, rank, dims);
   double bound;
   Expr *e = build_real(&b, 1, &bound);
+  if (g->o.sinks) e = ex_2(g->a, EX_MAX, ex_2(g->a, EX_MIN, e, ex_lit(g->a, F32, 3)), ex_lit(g->a, F32, -3)), bound = 3;
   b.op->space = b.s;
   b.op->body = e;
   return build_append(&b, name, gen_type(F32, rank, dims), bound, 0);
@@ -264,7 +274,7 @@ static Expr *gen_score(Build *b, int t, int u) {
 }
 
 static bool gen_attention(Gen *g) {
-  if (g->o.small) return false;
+  if (g->o.small && (!g->o.sinks || g->depth > 0)) return false;
   enum { B, T, E, U, K };
   Dim d[5];
   for (int i = 0; i < 5; i++) d[i] = g->dim[rng_below(&g->rng, GEN_DIMS)];
@@ -282,8 +292,9 @@ static bool gen_attention(Gen *g) {
   int rows[MAX_INDEX], n = attention_rows(b.op, rows);
   Dim dims[MAX_RANK];
   for (int i = 0; i < n; i++) dims[i] = d[rows[i]];
-  build_append(&b, "att", gen_type(F32, 3, d), 0, 0);
+  ValueId att = build_append(&b, "att", gen_type(F32, 3, d), 0, 0);
   ir_out(g->m, b.op, "lse", gen_type(F32, n, dims)); /* only the gradient reads it */
+  if (g->o.sinks) g->sink = g->pool.at[g->pool.n - 1], g->has_sink = true, show_sink(g, att);
   return true;
 }
 
@@ -446,6 +457,7 @@ static void gen_loss(Gen *g, int nleaves) {
   const Item *x = NULL;
   for (int i = nleaves; i < g->pool.n; i++)
     if (g->m->values.at[g->pool.at[i].v].type.dtype == F32) x = &g->pool.at[i];
+  if (g->has_sink) x = &g->sink;
   if (!x) return;
   Build b = build_new(g, OP_NEST);
   Expr *e = build_read(&b, x, true);

@@ -39,8 +39,14 @@ static const GenOptions KINDS[2] = {
 /* Programs that also run as emitted C, whose f32 holds integers up to 2^24. */
 static const GenOptions EMITTED = {.small = true, .max_bound = 0x1p22, .gradients = true, .repeats = true, .ranked = true};
 
+/* The same with attention, its gradient and random numbers, which are compared within a bound. */
+static const GenOptions EMITTED_REAL = {
+    .small = true, .max_bound = 0x1p22, .gradients = true, .repeats = true, .ranked = true, .sinks = true, .random = true};
+
 static CheckOptions how(const Options *o, uint64_t seed) {
-  CheckOptions c = {.small = o->emitted || random_mix(seed ^ 1) % 2, .emitted = o->emitted, .seed = seed};
+  bool real = o->emitted && random_mix(seed ^ 2) % 3 == 0;
+  CheckOptions c = {
+      .small = !real && (o->emitted || random_mix(seed ^ 1) % 2), .emitted = o->emitted, .real = real, .seed = seed};
   c.exact = o->emitted ? (int64_t)1 << 24 : 0;
   c.thorough = o->replaying || (seed % 8 == 0 && !o->emitted);
   c.related = !o->emitted && (o->replaying || o->nmodels > 0 || seed % 16 == 1);
@@ -50,7 +56,10 @@ static CheckOptions how(const Options *o, uint64_t seed) {
 
 static Module *make(Arena *a, const Options *o, uint64_t seed, int plan) {
   Module *m = o->nmodels > 0 ? fuzz_model(a, o->model[seed % (uint64_t)o->nmodels])
-                             : fuzz_program(a, seed, o->emitted ? EMITTED : KINDS[!how(o, seed).small]);
+                             : fuzz_program(a, seed,
+                                            how(o, seed).real ? EMITTED_REAL
+                                            : o->emitted      ? EMITTED
+                                                              : KINDS[!how(o, seed).small]);
   fuzz_annotate(m, random_mix(seed) + (uint64_t)plan, o->max_devices);
   return m;
 }
