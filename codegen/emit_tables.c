@@ -173,7 +173,7 @@ void emit_program(Emit *e, Str *out, const bool has[3]) {
     if (op_class(op->kind) == CLS_LEAF && op->kind != OP_SETTING) nleaf++;
     nsetting += op->kind == OP_SETTING;
   }
-  OUT("\nstatic const dtrt_Program program = {\n.abi = DTRT_ABI,\n.source = ");
+  OUT("\nstatic const dtrt_Program program = {\n.abi = DTRT_ABI,\n.level = DTRT_LEVEL,\n.source = ");
   emit_string(e, out, m->files.n ? m->files.at[0] : "");
   OUT(",\n.version = DTC_VERSION,\n.naxes = %d,\n.axis = {", m->mesh.naxes);
   for (int i = 0; i < m->mesh.naxes; i++) {

@@ -227,7 +227,9 @@ static int start(Rt *rt) {
   return rc;
 }
 
-int dtrt_main(const dtrt_Program *p, int argc, char **argv) {
+const int rt_level = DTRT_LEVEL;
+
+int rt_main(const dtrt_Program *p, int argc, char **argv) {
   Rt rt = {.p = p, .rank = -1};
   rt_options(p, argc, argv, &rt.o);
   if (p->abi != DTRT_ABI)

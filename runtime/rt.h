@@ -23,6 +23,11 @@ void *rt_alloc(size_t n, size_t size);
 bool rt_mul(int64_t a, int64_t b, int64_t *out); /* false on overflow; operands >= 0 */
 bool rt_add(int64_t a, int64_t b, int64_t *out);
 
+/* ---- cpu.c, launch.c: from dtrt_main on ------------------------------------------------------------------ */
+
+extern const int rt_level; /* what the runtime itself is compiled for */
+int rt_main(const dtrt_Program *p, int argc, char **argv);
+
 /* ---- options.c: the command line ----------------------------------------------------------------------- */
 
 typedef struct {

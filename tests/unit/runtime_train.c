@@ -137,6 +137,16 @@ UNIT(bytes_received_are_those_planned) {
   run_clean();
 }
 
+UNIT(a_program_for_another_processor_says_so) {
+  dtrt_Program *p = toy_program(1, true);
+  p->level = 9;
+  Ran r = RUN(p, "--steps", "1");
+  CHECK_EQ(r.rc, 1);
+  CHECK(strstr(r.text, "which this one does not have: compile the model here"));
+  p->level = 0;
+  run_clean();
+}
+
 UNIT(outputs_become_npy_files) {
   toy_corpus(200);
   const char *y = run_path("y"), *z = run_path("z");

@@ -11,6 +11,19 @@
 
 enum { DTRT_ABI = 2, DTRT_MAX_RANK = 8, DTRT_MAX_PARTS = 8 };
 
+/* What the including file is compiled for: the level of x86-64 (4: AVX-512, 3: AVX2, 2: SSE4.2), 0 elsewhere. */
+#if defined(__AVX512F__)
+#define DTRT_LEVEL 4
+#elif defined(__AVX2__)
+#define DTRT_LEVEL 3
+#elif defined(__SSE4_2__)
+#define DTRT_LEVEL 2
+#elif defined(__x86_64__)
+#define DTRT_LEVEL 1
+#else
+#define DTRT_LEVEL 0
+#endif
+
 typedef enum { DTRT_F32, DTRT_BF16, DTRT_F16, DTRT_F64, DTRT_I32, DTRT_I64, DTRT_BOOL } dtrt_dtype;
 
 typedef struct {
@@ -105,7 +118,7 @@ typedef struct {
 } dtrt_Tap;
 
 typedef struct {
-  int abi;
+  int abi, level; /* DTRT_ABI, DTRT_LEVEL */
   const char *source; /* "charlm.dt" */
   const char *version;
   int naxes;
