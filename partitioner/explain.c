@@ -11,6 +11,8 @@
        lost        r[b, t, d @ model] on line 32: 524288 bytes more                                                      */
 #include "whatif.h"
 
+#include <stdlib.h>
+
 typedef struct {
   const Module *m;
   const PartQuestion *q;
@@ -40,13 +42,13 @@ static const char *line_text(Explain *x, Loc loc) {
 }
 
 static const char *name_of(Explain *x, ValueId v) {
-  const Written *w = moves_written(x->m, v);
+  const Written *w = moves_written(x->moves, v);
   return w ? w->name : arena_printf(x->a, "%%%s", x->m->values.at[v].name);
 }
 
 /* "b" where the text names the dim so, else the IR's name, else its number. */
 static const char *dim_name(Explain *x, ValueId v, int d) {
-  const Written *w = moves_written(x->m, v);
+  const Written *w = moves_written(x->moves, v);
   const Dim *dim = &x->m->values.at[v].type.dim[d];
   if (w && d >= w->shift && d - w->shift < w->rank) return w->dim[d - w->shift].name;
   return dim->name ? dim->name : arena_printf(x->a, "dim %d", d + 1);
@@ -63,7 +65,7 @@ static const char *layout_text(Explain *x, const Type *t) {
 /* ---- where a split came from ------------------------------------------------------------------------------------ */
 
 static void put_user(Explain *x, ValueId v, int d) {
-  const Written *w = moves_written(x->m, v);
+  const Written *w = moves_written(x->moves, v);
   bool in = w && d >= w->shift && d - w->shift < w->rank;
   const Op *def = x->m->values.at[v].def;
   if (w && d < w->shift) {
@@ -230,7 +232,7 @@ static bool on_line(const Explain *x, Loc loc) { return loc.line == x->q->line &
 
 /* `wq`, "layer.wq" or %q.sum: the name in the text or in the IR. */
 static bool is_named(Explain *x, ValueId v) {
-  const Written *w = moves_written(x->m, v);
+  const Written *w = moves_written(x->moves, v);
   return !strcmp(x->m->values.at[v].name, x->q->value) || (w && !strcmp(w->name, x->q->value));
 }
 
@@ -244,20 +246,39 @@ static bool asked_move(Explain *x, const Transfer *v) {
   return x->q->line == 0 || on_line(x, v->op->loc) || on_line(x, x->m->values.at[v->source].loc);
 }
 
-static bool told_before(const Explain *x, int n) {
-  const Written *w = &x->m->written.at[n];
+typedef struct {
+  Loc loc;
+  int i;
+} Named;
+
+static int by_text(const void *p, const void *q) {
+  const Named *x = p, *y = q;
+  if (x->loc.file != y->loc.file) return x->loc.file < y->loc.file ? -1 : 1;
+  if (x->loc.line != y->loc.line) return x->loc.line < y->loc.line ? -1 : 1;
+  if (x->loc.col != y->loc.col) return x->loc.col < y->loc.col ? -1 : 1;
+  return x->i < y->i ? -1 : x->i > y->i;
+}
+
+/* Which of Module.written are the first that say their text: a leaf is told of, not its slices. */
+static bool *first_of_text(const Explain *x) {
+  int n = x->m->written.n;
+  Named *order = NEW_ARRAY(x->a, Named, n + 1);
+  bool *first = NEW_ARRAY(x->a, bool, n + 1);
+  for (int i = 0; i < n; i++) order[i] = (Named){x->m->written.at[i].loc, i};
+  qsort(order, (size_t)n, sizeof *order, by_text);
   for (int i = 0; i < n; i++) {
-    Loc loc = x->m->written.at[i].loc;
-    if (loc.line == w->loc.line && loc.col == w->loc.col && loc.file == w->loc.file) return true;
+    Loc here = order[i].loc, before = i > 0 ? order[i - 1].loc : (Loc){0};
+    first[order[i].i] = here.line != before.line || here.col != before.col || here.file != before.file;
   }
-  return false;
+  return first;
 }
 
 static int put_tensors(Explain *x) {
   int n = 0;
+  const bool *first = first_of_text(x);
   for (int i = 0; i < x->m->written.n; i++) {
     const Written *w = &x->m->written.at[i];
-    if (told_before(x, i) || !asked_tensor(x, w->v, w->loc)) continue;
+    if (!first[i] || !asked_tensor(x, w->v, w->loc)) continue;
     if (n++) put(x, "\n");
     put_tensor(x, w->v);
   }

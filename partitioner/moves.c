@@ -38,7 +38,9 @@ static void note(void *cx, Region *r, Op *op, int64_t times) {
 
 Moves *moves_new(const Module *m, Arena *a) {
   Moves *s = NEW(a, Moves);
-  *s = (Moves){.m = m, .a = a, .reads = NEW_ARRAY(a, Readers, m->values.n + 1)};
+  *s = (Moves){.m = m, .a = a, .reads = NEW_ARRAY(a, Readers, m->values.n + 1), .written = NEW_ARRAY(a, int, m->values.n + 1)};
+  for (int v = 0; v < m->values.n; v++) s->written[v] = -1;
+  for (int i = m->written.n - 1; i >= 0; i--) s->written[m->written.at[i].v] = i;
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, note, s);
   return s;
 }
@@ -82,11 +84,7 @@ Reader moves_obstacle(const Moves *s, const Transfer *v, int *d, int *index) {
   return (Reader){NULL, -1};
 }
 
-const Written *moves_written(const Module *m, ValueId v) {
-  for (int i = 0; i < m->written.n; i++)
-    if (m->written.at[i].v == v) return &m->written.at[i];
-  return NULL;
-}
+const Written *moves_written(const Moves *s, ValueId v) { return s->written[v] < 0 ? NULL : &s->m->written.at[s->written[v]]; }
 
 const char *moves_spelling(const Module *m, const Written *w, const Type *t, int only, Arena *a) {
   Str s = {0};

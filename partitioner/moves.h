@@ -24,7 +24,8 @@ typedef struct {
   const Module *m;
   Arena *a;
   VEC(Transfer) list; /* in the order of the program */
-  Readers *reads; /* by value: the ops that read it */
+  Readers *reads;     /* by value: the ops that read it */
+  int *written;       /* by value: the first of Module.written that is about it, or -1 */
   VEC(struct {
     const Op *op;
     int64_t times;
@@ -41,7 +42,7 @@ Reader moves_obstacle(const Moves *s, const Transfer *v, int *d, int *index);
 /* Does a dim lose parts by it? */
 bool moves_gathers(const Type *from, const Type *to, int d);
 /* What the user's text says of a value or, if it has no name there, NULL. */
-const Written *moves_written(const Module *m, ValueId v);
+const Written *moves_written(const Moves *s, ValueId v);
 /* The left side or type that spells a layout: "r[b @ data, t @ none, d @ none]"; only: the dim to spell, -1 for all. */
 const char *moves_spelling(const Module *m, const Written *w, const Type *t, int only, Arena *a);
 const char *moves_place(const Module *m, Loc loc, Arena *a); /* "charlm.dt:21" */

@@ -42,7 +42,7 @@ static bool states_all(const Written *w) {
 static bool stated(const Strict *s, Loc loc) { return states_all(left_side(s->m, loc)); }
 
 static bool before_is_spelt(const Strict *s, const Transfer *v) {
-  const Written *w = moves_written(s->m, v->source);
+  const Written *w = moves_written(s->moves, v->source);
   Loc made = s->m->values.at[v->source].loc;
   if (v->from->pending.n > v->to->pending.n || !w) return stated(s, made);
   for (int d = 0; d < v->from->rank; d++) {
@@ -72,7 +72,7 @@ static bool is_spelt(const Strict *s, const Transfer *v) {
 /* What to write: the side that is missing, with the layouts of the plan. */
 static void help(const Strict *s, Diag *g, const Transfer *v) {
   bool before = before_is_spelt(s, v);
-  const Written *w = before ? left_side(s->m, v->op->loc) : moves_written(s->m, v->source);
+  const Written *w = before ? left_side(s->m, v->op->loc) : moves_written(s->moves, v->source);
   if (!w && !before) w = left_side(s->m, s->m->values.at[v->source].loc);
   if (!w || w->shift + w->rank != s->m->values.at[w->v].type.rank) return;
   const Type *t = before || w->v != v->source ? &s->m->values.at[w->v].type : v->from->pending.n > 0 ? v->to : v->from;

@@ -25,7 +25,7 @@ static Loc place(const Warn *w, Loc loc) { return w->placed ? loc : (Loc){0}; }
 
 /* `q` where the text names it, else %q.sum. */
 static const char *named(const Warn *w, ValueId v) {
-  const Written *x = moves_written(w->m, v);
+  const Written *x = moves_written(w->moves, v);
   return x ? arena_printf(w->a, "`%s`", x->name) : arena_printf(w->a, "%%%s", w->m->values.at[v].name);
 }
 
@@ -71,17 +71,27 @@ static void cannot_run_split(const Warn *w, const Transfer *v, Reader r, int d, 
 
 /* A computed tensor, in no layout that the user wrote, is put together for another split of its reader. */
 static bool clash(const Warn *w, const Transfer *v) {
-  const Written *x = moves_written(w->m, v->source);
+  const Written *x = moves_written(w->moves, v->source);
   bool gathers = false;
   for (int d = 0; d < v->from->rank; d++)
     gathers |= moves_gathers(v->from, v->to, d) && !(x && d >= x->shift && d - x->shift < x->rank && x->dim[d - x->shift].pinned);
   return gathers && v->op->phase == PHASE_FORWARD && v->from->pending.n == 0;
 }
 
+/* Does another index of the reader use the axes that are gathered? Then it does run split over them, another way. */
+static bool splits_otherwise(const Transfer *v, const Op *op) {
+  for (int i = 0; i < v->axes.n; i++) {
+    bool used = false;
+    for (int k = 0; k < op->space.n; k++) used |= split_uses(&op->space.idx[k].split, v->axes.part[i]);
+    if (!used) return false;
+  }
+  return true;
+}
+
 static void layouts_clash(const Warn *w, const Transfer *v) {
-  Diag *g = diag_warning(w->d, "W0701", place(w, v->op->loc), "%s%s is gathered over %s: %lld bytes, %lld times a step",
-                         line_of(w, v->op->loc), named(w, v->source), pending_text(&w->m->mesh, &v->axes, w->a),
-                         (long long)v->bytes, (long long)v->times);
+  Diag *g = diag_warning(w->d, "W0701", place(w, v->op->loc), "%s%s needs an %s over %s: %lld bytes, %lld times a step",
+                         line_of(w, v->op->loc), named(w, v->source), op_text(v->op->kind),
+                         pending_text(&w->m->mesh, &v->axes, w->a), (long long)v->bytes, (long long)v->times);
   const char *why = v->op->why ? v->op->why : "two layouts clash";
   diag_mark(w->d, g, "%.*s", (int)strcspn(why, ";"), why);
 }
@@ -96,7 +106,7 @@ static void warn_gathers(const Warn *w) {
     if (v->bytes * v->times < LEAST_BYTES) continue;
     int d, index;
     Reader r = moves_obstacle(w->moves, v, &d, &index);
-    if (r.op)
+    if (r.op && !(index >= 0 && splits_otherwise(v, r.op)))
       cannot_run_split(w, v, r, d, index);
     else if (diag_asked(w->d, "W0701") && clash(w, v))
       layouts_clash(w, v);

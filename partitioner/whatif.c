@@ -6,7 +6,8 @@
    a count, not by time, so that the answer is the same everywhere. */
 #include "whatif.h"
 
-enum { MAX_AROUND = 16, MAX_TRIALS = 160, MAX_WORK = 400000 }; /* per collective; in all; trials times ops */
+enum { MAX_NAMED = 1000 }; /* in files with more, a collective is not even looked at once the trials are spent */
+enum { MAX_AROUND = 16, MAX_TRIALS = 160, MAX_WORK = 100000 }; /* per collective; in all; trials times ops */
 
 /* ---- totals -------------------------------------------------------------------------------------------------- */
 
@@ -76,12 +77,14 @@ const char *whatif_text(const WhatIf *w, const PartEdit *e) {
 
 /* ---- trials -------------------------------------------------------------------------------------------------------- */
 
+static bool exhausted(const WhatIf *w) { return w->trials.n == MAX_TRIALS || w->trials.n * (1 + w->moves->ops.n) > MAX_WORK; }
+
 static int try_edit(WhatIf *w, const PartEdit *e) {
   for (int i = 0; i < w->trials.n; i++) {
     const PartEdit *x = &w->trials.at[i].edit;
     if (same_text(x->at, e->at) && x->dim == e->dim && split_equal(&x->split, &e->split)) return i;
   }
-  if (w->trials.n == MAX_TRIALS || w->trials.n * (1 + w->moves->ops.n) > MAX_WORK) return -1;
+  if (exhausted(w)) return -1;
   Trial t = {.edit = *e};
   t.valid = w->q->replan && w->q->replan(w->q->env, e, &t.totals);
   vec_push(w->a, w->trials, t);
@@ -125,8 +128,9 @@ static const Written *made_at(const Module *m, Loc loc) {
 
 TrialList whatif_around(WhatIf *w, const Transfer *v) {
   const Module *m = w->moves->m;
+  if (m->written.n > MAX_NAMED && exhausted(w)) return (TrialList){0};
   Readers readers = moves_readers(w->moves, v);
-  const Written *near[8] = {moves_written(m, v->source), made_at(m, m->values.at[v->source].loc)};
+  const Written *near[8] = {moves_written(w->moves, v->source), made_at(m, m->values.at[v->source].loc)};
   int n = 2, left = MAX_AROUND;
   for (int i = 0; i < readers.n && n < 8; i++) near[n++] = made_at(m, readers.at[i].op->loc);
   TrialList list = {0};
