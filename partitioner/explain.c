@@ -137,24 +137,29 @@ static void put_wishes(Explain *x, ValueId v, int d) {
   }
 }
 
+/* A dim as the plan computes it; where that is not what wishes came to, the choice was made by cost over the whole program. */
+static void put_dim(Explain *x, ValueId v, const Type *t, int d) {
+  const Split *wished = &home(x, v)->dim[d].split, *split = &t->dim[d].split;
+  const char *axes = ir_print_split(x->m, split, x->a), *was = ir_print_split(x->m, wished, x->a);
+  const char *what = *axes ? arena_printf(x->a, "%s @ %s", dim_name(x, v, d), axes) : dim_name(x, v, d);
+  put(x, "  %-*s ", COLUMN, what);
+  if (!*axes) put(x, "whole: ");
+  if (split_equal(split, wished)) {
+    put_origin(x, v, d);
+  } else {
+    put(x, "chosen by cost; without that %s, ", *was ? was : "whole");
+    put_origin(x, v, d);
+  }
+  put(x, "\n");
+  put_wishes(x, v, d);
+}
+
 static void put_tensor(Explain *x, ValueId v) {
   const Value *value = &x->m->values.at[v];
-  const Type *t = home(x, v);
+  const Type *t = x->exists[v] ? &value->type : home(x, v);
   put(x, "%s  %s  %s\n", name_of(x, v), moves_place(x->m, value->loc, x->a), layout_text(x, t));
-  for (int d = 0; d < t->rank; d++) {
-    const char *axes = ir_print_split(x->m, &t->dim[d].split, x->a);
-    const char *what = *axes ? arena_printf(x->a, "%s @ %s", dim_name(x, v, d), axes) : dim_name(x, v, d);
-    put(x, "  %-*s ", COLUMN, what);
-    if (!*axes) put(x, "whole: ");
-    put_origin(x, v, d);
-    put(x, "\n");
-    put_wishes(x, v, d);
-  }
-  if (!x->exists[v])
-    put(x, "  %-*s it has become part of another op\n", COLUMN, "not computed");
-  else if (!sharding_equal(t, &value->type))
-    put(x, "  %-*s %s, and then brought to this layout where somebody wants it\n", COLUMN, "computed as",
-        layout_text(x, &value->type));
+  for (int d = 0; d < t->rank; d++) put_dim(x, v, t, d);
+  if (!x->exists[v]) put(x, "  %-*s it has become part of another op\n", COLUMN, "not computed");
 }
 
 /* ---- collectives ---------------------------------------------------------------------------------------------------- */
