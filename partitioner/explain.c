@@ -151,7 +151,7 @@ static void put_dim(Explain *x, ValueId v, const Type *t, int d) {
     put_origin(x, v, d);
   }
   put(x, "\n");
-  put_wishes(x, v, d);
+  if (split_equal(split, wished)) put_wishes(x, v, d);
 }
 
 static void put_tensor(Explain *x, ValueId v) {
