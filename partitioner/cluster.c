@@ -25,12 +25,14 @@ typedef struct {
   int n;
   Level level[MAX_LEVELS];
   double multiply_adds, memory;
+  bool even;
 } Levels;
 
-/* bytes: a multiply-add weighs as much as a byte, so no byte is bought with repeated products; other work only breaks ties. */
+/* bytes: a multiply-add weighs as much as a byte, so no byte is bought with repeated products; nor are bytes spent to deal
+   uneven ones out better; other work only breaks ties. */
 static const Levels BUILT_IN[] = {
     {"host", 1, {{0, 5e-6, 12e9}}, 50e9, 25e9},
-    {"bytes", 1, {{0, 0, 1}}, 1, 1e30},
+    {"bytes", 1, {{0, 0, 1}}, 1, 1e30, true},
     {"h100", 2, {{8, 22e-6, 417e9}, {0, 118e-6, 50e9}}, 397e12, 3.35e12},
     {"a100", 2, {{8, 60e-6, 209e9}, {0, 118e-6, 25e9}}, 135e12, 2.04e12},
 };
@@ -55,7 +57,7 @@ static void lay_axis(Cluster *c, const Levels *l, int axis, int64_t stride, int6
 
 static const Cluster *lay(Arena *a, const Mesh *m, const Levels *l) {
   Cluster *c = NEW(a, Cluster);
-  *c = (Cluster){.name = l->name, .multiply_adds = l->multiply_adds, .memory = l->memory};
+  *c = (Cluster){.name = l->name, .multiply_adds = l->multiply_adds, .memory = l->memory, .even = l->even};
   int64_t stride = 1;
   for (int axis = m->naxes - 1; axis >= 0; axis--) {
     lay_axis(c, l, axis, stride, m->axis[axis].size);

@@ -21,6 +21,7 @@ typedef struct Cluster {
   const char *name;
   double latency[MAX_AXES], bandwidth[MAX_AXES];
   double multiply_adds, memory;
+  bool even; /* products count by what ranks compute in the mean, not by the longest chunks: no byte evens them out */
 } Cluster;
 
 /* One step of a plan that changes a layout. */
