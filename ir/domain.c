@@ -8,7 +8,9 @@
    Modulo p: x / 0 = 0; a double m * 2^e is exact (2^61 = 1, so a power of two is a shift); a scalar function is a
    keyed hash H of its argument. exp is H with exp(a - b) = H(a) / H(b) where the text subtracts, so that a
    softmax whose parts are merged over ranks agrees with the whole one and a forgotten rescaling does not.
-   Order is that of the representatives of least magnitude, in (-p/2, p/2). */
+   Order is that of k x, for a k that comes from the key, by representatives of least magnitude, in (-p/2, p/2): minus
+   turns it round, and every input has another (of the representatives themselves 1.5, which is 3/2 mod p, is nearly the
+   least, so that `x >= 1.5` would always hold). */
 #include "eval.h"
 
 #include <math.h>
@@ -260,6 +262,23 @@ static Num mod_inverse(Num a) { /* Euclid; 1/0 = 0 */
   if (a.i == 0) return a;
   return mod_signed(t0 < 0 ? t0 + P : t0);
 }
+static int64_t m_order(Domain *d, Num a) { return token(a) ? a.i : m_mul(d, a, whole((int64_t)(d->key >> 5) | 1)).i; }
+#define MOD_ORDER(name, op)                                                                                                      \
+  static Num m_##name(Domain *d, Num a, Num b) { return whole(!is_nan(a) && !is_nan(b) && m_order(d, a) op m_order(d, b)); }
+MOD_ORDER(lt, <)
+MOD_ORDER(le, <=)
+MOD_ORDER(ge, >=)
+MOD_ORDER(gt, >)
+static Num m_min(Domain *d, Num a, Num b) {
+  return is_nan(a) || is_nan(b) ? whole(TOKEN_NAN) : m_order(d, a) <= m_order(d, b) ? a : b;
+}
+static Num m_max(Domain *d, Num a, Num b) {
+  return is_nan(a) || is_nan(b) ? whole(TOKEN_NAN) : m_order(d, a) >= m_order(d, b) ? a : b;
+}
+static Num m_abs(Domain *d, Num a, Num b) {
+  if (token(a)) return o_abs(d, a, b);
+  return m_order(d, a) < 0 ? whole(-a.i) : a;
+}
 static Num m_div(Domain *d, Num a, Num b) {
   if (either(a, b)) return from_double(to_double(a) / to_double(b));
   return m_mul(d, a, mod_inverse(b));
@@ -317,19 +336,19 @@ static const Row TABLE[EX_NOPS] = {
     [EX_FLOORDIV] = {{f_floordiv, s_floordiv, m_floordiv, i_floordiv}},
     [EX_MOD] = {{f_mod, s_mod, m_mod, i_mod}},
     [EX_POW] = {{f_pow, s_pow, m_pow, i_pow}},
-    [EX_LT] = {{f_lt, o_lt, o_lt, i_lt}},
-    [EX_LE] = {{f_le, o_le, o_le, i_le}},
+    [EX_LT] = {{f_lt, o_lt, m_lt, i_lt}},
+    [EX_LE] = {{f_le, o_le, m_le, i_le}},
     [EX_EQ] = {{f_eq, o_eq, o_eq, i_eq}},
     [EX_NE] = {{f_ne, o_ne, o_ne, i_ne}},
-    [EX_GE] = {{f_ge, o_ge, o_ge, i_ge}},
-    [EX_GT] = {{f_gt, o_gt, o_gt, i_gt}},
+    [EX_GE] = {{f_ge, o_ge, m_ge, i_ge}},
+    [EX_GT] = {{f_gt, o_gt, m_gt, i_gt}},
     [EX_AND] = {{NULL, NULL, NULL, i_and}},
     [EX_OR] = {{NULL, NULL, NULL, i_or}},
     [EX_NOT] = {{NULL, NULL, NULL, i_not}},
     [EX_NEG] = {{f_neg, o_neg, o_neg, i_neg}},
-    [EX_MIN] = {{f_min, o_min, o_min, i_min}},
-    [EX_MAX] = {{f_max, o_max, o_max, i_max}},
-    [EX_ABS] = {{f_abs, o_abs, o_abs, i_abs}},
+    [EX_MIN] = {{f_min, o_min, m_min, i_min}},
+    [EX_MAX] = {{f_max, o_max, m_max, i_max}},
+    [EX_ABS] = {{f_abs, o_abs, m_abs, i_abs}},
     [EX_FLOOR] = {{f_floor, same, m_floor, same}},
     [EX_EXP] = {{f_exp, s_exp, m_exp, NULL}},
     [EX_LOG] = {{f_log, s_log, m_log, NULL}},

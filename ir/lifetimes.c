@@ -172,6 +172,29 @@ static void run_repeat(Arenas *s, const Op *op) {
 
 /* ---- ops ---- */
 
+static bool in_place(const Arenas *s, const Op *op, int i) { return arena_in_place(s->m, op, op->out[i], s->place); }
+
+/* A collective starts: until its wait, what it will write is nobody else's. */
+static ValueId under_way(ValueId v) { return -2 - v; }
+
+static void start(Arenas *s, const Op *op) {
+  for (int i = 0; i < op->nout; i++) {
+    ValueId v = op->out[i];
+    if (s->place[v] >= 0 && !in_place(s, op, i)) own(s, s->place[v], s->place[v] + s->bytes[v], under_way(v));
+  }
+}
+
+static void finish(Arenas *s, const Op *op) {
+  for (int i = 0; i < op->nout && !s->why; i++) {
+    ValueId v = op->out[i], other;
+    if (s->place[v] < 0 || in_place(s, op, i) || lost(s, s->place[v], s->place[v] + s->bytes[v], under_way(v), &other) < 0)
+      continue;
+    s->why = arena_printf(s->m->arena, "%%%s is written where %%%s is under way", name_of(s, other), name_of(s, v));
+  }
+  for (int i = 0; i < op->nin; i++) load(s, op->in[i]);
+  for (int i = 0; i < op->nout; i++) store(s, op->out[i]);
+}
+
 static void run_op(Arenas *s, const Op *op) {
   s->now = op;
   switch (op_class(op->kind)) {
@@ -180,11 +203,16 @@ static void run_op(Arenas *s, const Op *op) {
   case CLS_EFFECT:
     if (op->kind == OP_UPDATE) vec_push(s->scratch, s->updates, op);
     if (op->kind == OP_TAP) load(s, op->in[0]);
+    if (op->kind == OP_WAIT) finish(s, s->m->values.at[op->in[0]].def);
     return;
   default: break;
   }
+  if (op_is_collective(op->kind)) {
+    start(s, op);
+    return;
+  }
   for (int i = 0; i < op->nout; i++)
-    if (s->place[op->out[i]] >= 0 && !arena_in_place(s->m, op, op->out[i], s->place))
+    if (s->place[op->out[i]] >= 0 && !in_place(s, op, i))
       own(s, s->place[op->out[i]], s->place[op->out[i]] + s->bytes[op->out[i]], -1);
   for (int i = 0; i < op->nin; i++) load(s, op->in[i]);
   for (int i = 0; i < op->nout; i++) store(s, op->out[i]);

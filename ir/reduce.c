@@ -139,10 +139,10 @@ static int64_t solve(Sizes *s, int64_t max_ranks) {
   return -1;
 }
 
-bool ir_reduce(Module *source, Module *plan, int64_t max_ranks, const char **why) {
+bool ir_reduce(Module *source, Module *plan, int64_t max_ranks, int64_t least, const char **why) {
   Arena *scratch = arena_new();
   Mesh mesh = source->mesh;
-  Sizes s = {.arena = scratch, .mesh = &mesh};
+  Sizes s = {.arena = scratch, .mesh = &mesh, .least = least};
   Cuts cuts[MAX_AXES] = {0};
   for (int a = 0; a < mesh.naxes; a++) {
     add_cut(cuts[a].at, &cuts[a].n, 1);

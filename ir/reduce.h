@@ -38,6 +38,7 @@ typedef struct {
 typedef struct {
   Arena *arena;
   const Mesh *mesh;
+  int64_t least; /* elements that every size keeps, if it has them */
   VEC(Size) sizes;
   VEC(Dealt) dealt;
   Digits axis[MAX_AXES];

@@ -305,6 +305,26 @@ static Fit fit(const IExpr *x, const Space *s, int64_t n, bool guarded, int64_t 
   return fit_of(*min, *max, n, guarded);
 }
 
+/* x[k + 64 else 0] where k runs over all of x. */
+static bool shifts(const IExpr *x, const Space *s, int64_t n, bool guarded) {
+  return guarded && x->n == 1 && x->term[0].kind == ATOM_INDEX && x->term[0].coef == 1 && s->idx[x->term[0].index].range == n;
+}
+
+static bool near(int64_t c, int64_t n) { return c < 4 || c < n / 8; }
+
+/* Where position c of n is when they are `now`: near an end it keeps its distance, between it keeps its share. */
+static int64_t position(int64_t c, int64_t n, int64_t now) {
+  int64_t p = magnitude(c);
+  if (now == n || p > n || near(p, n)) return c;
+  p = near(n - p, n) ? now - (n - p) : (int64_t)((double)p * (double)now / (double)n);
+  return c < 0 ? -p : p;
+}
+
+static int64_t room(int64_t c, int64_t n) {
+  int64_t p = magnitude(c);
+  return p > n || near(p, n) ? p + 2 : near(n - p, n) ? n - p + 2 : 4;
+}
+
 /* Enough of a padded read's index stays that it meets the dim. */
 static void reach(const Reader *r, const IExpr *x) {
   for (int i = 0; i < x->n; i++)
@@ -332,7 +352,7 @@ static void read_dim(const Reader *r, int dim, const IExpr *x, bool guarded) {
   switch (fit(x, &r->op->space, n, guarded, &min, &max)) {
   case FIT_LINKED:
     linked(r, dim, x);
-    if (guarded) size_least(r->l->s, dim, magnitude(x->c) + 2);
+    if (guarded) size_least(r->l->s, dim, shifts(x, &r->op->space, n, true) ? room(x->c, n) : magnitude(x->c) + 2);
     break;
   case FIT_START: size_least(r->l->s, dim, max + 2); break;
   case FIT_END: size_least(r->l->s, dim, min > 0 ? n - min + 1 : n); break;
@@ -444,7 +464,9 @@ static void keep_least(const Reader *r, IExpr *x) {
 
 static void move_dim(const Reader *r, int dim, IExpr *x, bool guarded) {
   int64_t min, max;
-  Fit f = fit(x, &r->op->space, r->l->s->sizes.at[dim].n, guarded, &min, &max);
+  int64_t n = r->l->s->sizes.at[dim].n;
+  Fit f = fit(x, &r->op->space, n, guarded, &min, &max);
+  if (shifts(x, &r->op->space, n, guarded)) x->c = position(x->c, n, left(r->l, dim));
   keep_least(r, x);
   if (f != FIT_END) return;
   x->c -= shrink_of(r->l, dim);
@@ -460,11 +482,26 @@ static void apply_split(const Links *l, Split *split, int dealt) {
   split->granule = size_granule(l->s, split, l->s->sizes.at[dealt].n, left(l, dealt));
 }
 
+/* idx(k) < 64: the literal is a position of k's range. */
+static void move_literals(const Reader *r, Expr *x) {
+  for (int i = 0; i < 3 && x->arg[i]; i++) move_literals(r, x->arg[i]);
+  if (x->otherwise) move_literals(r, x->otherwise);
+  if (x->op < EX_LT || x->op > EX_GT || !x->arg[1]) return;
+  for (int i = 0; i < 2; i++) {
+    const Expr *index = x->arg[i];
+    Expr *lit = x->arg[1 - i];
+    int k = index->op == EX_INDEX ? ix_single(index->ix[0]) : -1;
+    if (k >= 0 && lit->op == EX_LITERAL && lit->ilit >= 0)
+      lit->ilit = position(lit->ilit, r->op->space.idx[k].range, left(r->l, r->at + k));
+  }
+}
+
 static void apply_op(Links *l, Op *op, int at) {
   Reader r = {l, op, at, true};
   if (op_class(op->kind) == CLS_LEAF) op->limit = left(l, at);
   if (op->kind == OP_REPEAT) op->trip = left(l, at);
   if (op_class(op->kind) != CLS_SPACE) return;
+  if (op->body) move_literals(&r, op->body);
   if (op->body) ex_reads(op->body, move_read, &r);
   for (int i = 0; i < op_reads(op); i++) move_read(&r, op->read[i]);
   for (int d = 0; op->into && d < op->space.nout; d++)
@@ -479,6 +516,9 @@ static void apply_op(Links *l, Op *op, int at) {
 static void apply_window(const Links *l, Window *w, int dim, int of) {
   int64_t min, max, s = magnitude(w->mul) * shrink_of(l, of), by = w->mul < 0 ? -s : 0;
   if (window_fit(w, l->s->sizes.at[dim].n, &min, &max) == FIT_END) by += s - w->div * shrink_of(l, dim);
+  int64_t n = l->s->sizes.at[dim].n;
+  if (w->mul == 1 && w->div == 1 && w->of == n)
+    w->lo = position(w->lo, n, left(l, dim)), w->hi = position(w->hi, n, left(l, dim));
   w->of = left(l, of);
   w->lo += by, w->hi += by;
 }

@@ -35,7 +35,7 @@ bool ratio_plus(Ratio x, Ratio y, Ratio *out) {
 
 int size_new(Sizes *s, int64_t n) {
   int at = s->sizes.n;
-  vec_push(s->arena, s->sizes, ((Size){.n = n, .low = min_i64(n, 2), .step = 1, .parent = at, .ratio = {1, 1}}));
+  vec_push(s->arena, s->sizes, ((Size){.n = n, .low = min_i64(n, s->least), .step = 1, .parent = at, .ratio = {1, 1}}));
   return at;
 }
 

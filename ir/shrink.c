@@ -60,6 +60,7 @@ static bool make_constant(Shrink *s, Module *m, Op *op) {
   op->kind = OP_NEST;
   op->reduce = RED_NONE;
   op->nin = 0;
+  op->reverse = false;
   op->into = NULL;
   op->space.n = op->space.nout;
   Expr *e = ex_int(s->a, I32, 1);

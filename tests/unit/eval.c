@@ -227,8 +227,8 @@ UNIT(softmax_merging_modulo_p_needs_its_rescaling) {
   const char *text = HEAD "  %x[i]: f32[N=4] = nest f32(idx(i * 1000 + 17))\n  %m: f32 = nest max[i: N=4] %x[i]\n"
                           "  %w: f32 = nest sum[i: N=4] exp(%x[i] - %m)\n"
                           "  %m1: f32 = nest max[i: N1=2] %x[i]\n  %w1: f32 = nest sum[i: N1=2] exp(%x[i] - %m1)\n"
-                          "  %w2: f32 = nest sum[i: N1=2] exp(%x[i + 2] - %m)\n"
-                          "  %good: f32 = nest %w1 * exp(%m1 - %m) + %w2\n  %bad: f32 = nest %w1 + %w2\n"
+                          "  %m2: f32 = nest max[i: N1=2] %x[i + 2]\n  %w2: f32 = nest sum[i: N1=2] exp(%x[i + 2] - %m2)\n"
+                          "  %good: f32 = nest %w1 * exp(%m1 - %m) + %w2 * exp(%m2 - %m)\n  %bad: f32 = nest %w1 + %w2\n"
                           "  tap output \"w\" %w\n  tap output \"good\" %good\n  tap output \"bad\" %bad\n}\n";
   CHECK_EQ(mod_output(text, "good"), mod_output(text, "w"));
   CHECK(mod_output(text, "bad") != mod_output(text, "w"));

@@ -465,9 +465,9 @@ PassFn ir_recognise, ir_gradient, ir_update;
 
 /* ---- smaller problems: reduce.c ------------------------------------------------------------------------------- */
 /* Makes the sizes of a program and of the plan that was made of it (NULL: none) smaller, alike; in meshes of more than
-   max_ranks also the axes. Both keep their leaves, ops and results. false and *why: the mesh cannot shrink (and nothing
+   max_ranks also the axes; every size keeps `least` elements, if it has them (2: no less). Both keep their leaves, ops and results. false and *why: the mesh cannot shrink (and nothing
    has changed). Values that nobody has lose their dims. */
-bool ir_reduce(Module *source, Module *plan, int64_t max_ranks, const char **why);
+bool ir_reduce(Module *source, Module *plan, int64_t max_ranks, int64_t least, const char **why);
 
 /* The smallest variant that edits of an annotated program lead to and of which `shows` still says true. shrink.c */
 typedef bool ShowsFn(void *cx, const Module *m);

@@ -1,0 +1,82 @@
+/* judge.c: does a plan compute what its source does? By f64 at full size on 8 random inputs: taps and next values of leaves
+   differ by at most 1e-6 of the largest magnitude of the tensor, and nothing is read that nobody wrote. The certificate
+   has no part in this. */
+#include <math.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "faults.h"
+
+enum { INPUTS = 8 };
+static const double TOLERANCE = 1e-6;
+
+static bool close_enough(DType d, Num x, Num y, double scale) {
+  if (dtype_is_int(d)) return x.i == y.i;
+  if (isnan(x.f) || isnan(y.f)) return isnan(x.f) && isnan(y.f);
+  if (isinf(x.f) || isinf(y.f)) return x.f == y.f;
+  return fabs(x.f - y.f) <= TOLERANCE * scale;
+}
+
+static bool same(const Type *t, Tensor x, Tensor y) {
+  double scale = 0;
+  int64_t n = type_elements(t);
+  if (x.rank != t->rank || y.rank != t->rank) return false;
+  for (int64_t e = 0; e < n && !dtype_is_int(t->dtype); e++)
+    if (isfinite(x.at[e].f)) scale = fmax(scale, fabs(x.at[e].f));
+  for (int64_t e = 0; e < n; e++)
+    if (!close_enough(t->dtype, x.at[e], y.at[e], scale)) return false;
+  return true;
+}
+
+static bool same_results(const Module *m, EvalRun *x, EvalRun *y) {
+  const Region *g = m->programs.at[0].body;
+  for (int i = 0; i < g->ops.n; i++) {
+    const Op *op = g->ops.at[i];
+    if (op->kind == OP_TAP &&
+        !same(&m->values.at[op->in[0]].type, eval_tap(x, op->tap, op->name), eval_tap(y, op->tap, op->name)))
+      return false;
+    bool leaf = op->kind == OP_PARAM || op->kind == OP_STATE;
+    if (leaf && !same(&m->values.at[op->out[0]].type, eval_leaf(x, op->name), eval_leaf(y, op->name))) return false;
+  }
+  return true;
+}
+
+static Judgement one_input(const Module *source, const Module *plan, uint64_t seed) {
+  Arena *a = arena_new();
+  const char *why = NULL;
+  EvalOptions o = {.domain = DOMAIN_F64, .seed = seed, .step = 3};
+  EvalRun *x = eval_new(source, a, o);
+  Judgement j = JUDGE_CANNOT;
+  if (eval_step(x, &why)) {
+    o.ranks = true;
+    o.in_arena = plan->buffers != NULL;
+    EvalRun *y = eval_new(plan, a, o);
+    j = eval_step(y, &why) && same_results(source, x, y) ? JUDGE_SAME : JUDGE_DIFFERS;
+  }
+  arena_free(a);
+  return j;
+}
+
+Judgement judge(const Module *source, const Module *plan, uint64_t seed) {
+  Judgement all = JUDGE_CANNOT;
+  for (int i = 0; i < INPUTS; i++) {
+    Judgement j = one_input(source, plan, random_mix(seed + 77) + (uint64_t)i);
+    if (j == JUDGE_DIFFERS) return j;
+    if (j == JUDGE_SAME) all = j;
+  }
+  return all;
+}
+
+Judgement judge_apart(const Module *source, const Module *plan, uint64_t seed) {
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    if (!freopen("/dev/null", "w", stderr)) _exit(JUDGE_CRASHES);
+    _exit(judge(source, plan, seed));
+  }
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child) internal_error("cannot start a child process");
+  return WIFEXITED(status) && WEXITSTATUS(status) <= JUDGE_CANNOT ? (Judgement)WEXITSTATUS(status) : JUDGE_CRASHES;
+}
