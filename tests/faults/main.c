@@ -86,12 +86,21 @@ static void tell(const Case *c, const char *what, const char *name, const char *
   fflush(stdout);
 }
 
+/* An edit that finds no place at first may find another. */
+static bool applies(const EditRow *row, Edit *e) {
+  bool done = false;
+  for (int i = 0; i < 20 && !done; i++) {
+    done = row->fn(e);
+    ir_number(e->m);
+  }
+  return done;
+}
+
 static void try_fault(Case *c, const EditRow *row, Count *n, uint64_t salt) {
   bool full = row->stage == STAGE_SCHEDULED;
   Edit e = {c->a, ir_clone(full ? c->scheduled : c->plan, c->a), {random_mix(c->seed ^ salt)}};
   const char *why = NULL;
-  if (!row->fn(&e)) return;
-  ir_number(e.m);
+  if (!applies(row, &e)) return;
   n->tried++;
   bool lawful = ir_verify(e.m, NULL, &why);
   Judgement j = judge_apart(c->source, e.m, c->seed);
@@ -124,8 +133,7 @@ static void expect_accepted(Case *c, const Module *m, const char *name, Count *n
 
 static void try_variant(Case *c, const EditRow *row, Count *n, uint64_t salt) {
   Edit e = {c->a, ir_clone(c->plan, c->a), {random_mix(c->seed ^ salt)}};
-  if (!row->fn(&e)) return;
-  ir_number(e.m);
+  if (!applies(row, &e)) return;
   expect_accepted(c, e.m, row->name, n);
 }
 
