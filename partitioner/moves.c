@@ -68,6 +68,15 @@ bool moves_gathers(const Type *from, const Type *to, int d) {
   return false;
 }
 
+/* Read through an expression, could d of the operand stay where it lies, as a window? */
+static bool carries(const Reader *r, const Factors *f, const Type *t, int d) {
+  Split out[MAX_INDEX] = {0};
+  part_carry(r->op, &f->in[r->slot], t, d, out);
+  for (int i = 0; i < r->op->space.n; i++)
+    if (out[i].n > 0) return true;
+  return false;
+}
+
 Reader moves_obstacle(const Moves *s, const Transfer *v, int *d, int *index) {
   Readers readers = moves_readers(s, v);
   for (int i = 0; i < readers.n; i++) {
@@ -76,7 +85,7 @@ Reader moves_obstacle(const Moves *s, const Transfer *v, int *d, int *index) {
     const Factors *f = part_factors(s->m, r.op, s->a);
     for (*d = 0; *d < v->from->rank; ++*d) {
       int k = f->in[r.slot].index[*d];
-      if (!moves_gathers(v->from, v->to, *d) || (k != NO_FACTOR && f->splits[k])) continue;
+      if (!moves_gathers(v->from, v->to, *d) || (k != NO_FACTOR ? f->splits[k] : carries(&r, f, v->from, *d))) continue;
       *index = k == NO_FACTOR || k >= r.op->space.n ? -1 : k;
       return r;
     }

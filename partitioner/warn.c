@@ -2,8 +2,9 @@
 
      implicit-gather  a tensor is put together because the op that reads it cannot run split, or (only for those who ask)
                       because two layouts want one axis; from 4096 bytes per step on
-     replicated       all ranks of an axis compute a line alike; from 1/10 of a device's work on
-     padding          the longest part of an uneven dim computes more than its share; from 1/10 of a device's work on
+     replicated       all ranks of an axis compute a line alike
+     padding          the longest part of an uneven dim computes more than its share: both from 1/10 of a device's work and
+                      2^20 points per step on
 
    Work is counted in points of the index space: the multiply-adds of a product, the elements of a map. The optimizer is
    laid out as the parameters are and no text is about it alone, so it counts as work but is no warning.                  */
@@ -11,7 +12,7 @@
 
 #include <stdlib.h>
 
-enum { LEAST_BYTES = 4096, LEAST_SHARE = 10 };
+enum { LEAST_BYTES = 4096, LEAST_SHARE = 10, LEAST_POINTS = 1 << 20 };
 
 typedef struct {
   const Module *m;
@@ -219,8 +220,9 @@ static void warn_work(const Warn *w) {
   qsort(all, (size_t)n, sizeof *all, by_line);
   for (int i = 0; i < n;) {
     i = join_line(all, i, n, &line);
-    if (repeats && line.worst && line.repeated * LEAST_SHARE >= total) replicated(w, &line, total);
-    if (pads && line.worst_padded && line.padded * LEAST_SHARE >= total) padding(w, &line, total);
+    if (repeats && line.worst && line.repeated >= LEAST_POINTS && line.repeated * LEAST_SHARE >= total)
+      replicated(w, &line, total);
+    if (pads && line.worst_padded && line.padded >= LEAST_POINTS && line.padded * LEAST_SHARE >= total) padding(w, &line, total);
   }
 }
 
