@@ -52,14 +52,35 @@ static bool used_before(const Type *t, int d, const Split *s) {
   return false;
 }
 
+/* The splits of the indices, as reads see them: in blocks all chunks are as long as the first, the last ones too
+   (blocks.h); `s` is the space with such ranges. */
+static Choice read_splits(const Op *op, const Factors *f, const Choice *c, Space *s) {
+  Choice out = *c;
+  *s = op->space;
+  for (int i = 0; i < s->n; i++) {
+    if (!f->blocks[i] || c->split[i].n == 0) continue;
+    int64_t n = split_capacity(&c->split[i], s->idx[i].range);
+    s->idx[i].range = n * split_count(&c->split[i]);
+    out.split[i].granule = n > 1 ? n : 0;
+  }
+  return out;
+}
+
 Type choice_need(const Reshard *r, const Op *op, int slot, const Choice *c, const Pending *sums) {
   Type t = r->state[op->in[slot]].home;
   const OperandFactors *f = &r->factors[op->order]->in[slot];
   bool pends = sums && sums->n > 0; /* only what is complete has windows */
+  Space space;
+  Choice seen;
+  bool known = false;
   for (int d = 0; d < t.rank; d++) {
     Split *s = &t.dim[d].split;
-    bool own = f->index[d] != NO_FACTOR;
-    *s = own ? c->split[f->index[d]] : part_read_split(f->nreads[d], f->read[d], &op->space, c->split, t.dim[d].size);
+    if (f->index[d] != NO_FACTOR) {
+      *s = c->split[f->index[d]];
+    } else {
+      if (!known) seen = read_splits(op, r->factors[op->order], c, &space), known = true;
+      *s = part_read_split(f->nreads[d], f->read[d], &space, seen.split, t.dim[d].size);
+    }
     if (used_before(&t, d, s) || (pends && split_windowed(s))) *s = (Split){0};
   }
   t.pending = sums ? *sums : (Pending){0};

@@ -46,6 +46,7 @@ typedef struct {
   Item sink; /* with has_sink: the last attention of a program with sinks */
   bool has_sink;
   int sites, depth;
+  int odd; /* of a hundred reads of a dim, how many are by more than an index */
 } Gen;
 
 Module *fuzz_program(Arena *a, uint64_t seed, GenOptions o);

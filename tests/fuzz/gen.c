@@ -309,8 +309,8 @@ static Type stacked_type(const Type *slice, Dim trip) {
 static const Item *pick_stacked(Gen *g, Dim trip) {
   for (int i = 0; i < g->pool.n; i++) {
     const Type *t = &g->m->values.at[g->pool.at[i].v].type;
-    if (t->rank > 0 && t->dim[0].size == trip.size && !strcmp(t->dim[0].name, trip.name) && rng_percent(&g->rng, 60))
-      return &g->pool.at[i];
+    bool fits = t->rank > 0 && t->dim[0].size == trip.size && t->dim[0].name && !strcmp(t->dim[0].name, trip.name);
+    if (fits && rng_percent(&g->rng, 60)) return &g->pool.at[i];
   }
   return NULL;
 }
@@ -404,6 +404,7 @@ void gen_region(Gen *g, int nops) {
 
 static void gen_dims(Gen *g) {
   static const char *const names[GEN_DIMS] = {"L", "A", "B", "C", "D"};
+  g->odd = rng_percent(&g->rng, 25) ? 75 : 25; /* some programs are mostly windows */
   for (int i = 0; i < GEN_DIMS; i++) g->dim[i] = (Dim){.name = names[i], .size = 1 + rng_below(&g->rng, i == 0 ? 3 : 7)};
 }
 

@@ -57,8 +57,8 @@ static IExpr *odd_index(Build *b, int64_t size) {
   int i = any_index(b), j = any_index(b);
   if (i < 0) return ix_const(a, rng_below(r, (int)size));
   IExpr *x = ix_index(a, i), *y = ix_index(a, j);
-  int64_t shift = rng_below(r, 5) - 2;
-  switch (rng_below(r, 8)) {
+  int64_t shift = rng_percent(r, 70) ? rng_below(r, 5) - 2 : rng_below(r, 2 * (int)size + 1) - size;
+  switch (rng_below(r, 10)) {
   case 0: return ix_const(a, rng_below(r, (int)size));
   case 1: return ix_add(a, ix_scale(a, x, 2), ix_add(a, y, ix_const(a, -1)));
   case 2: return ix_add(a, ix_const(a, size - 1), ix_scale(a, x, -1));
@@ -66,6 +66,8 @@ static IExpr *odd_index(Build *b, int64_t size) {
   case 4: return ix_div(a, ix_add(a, x, ix_const(a, rng_below(r, 2))), 1 + rng_below(r, 3));
   case 5: return ix_add(a, ix_scale(a, x, b->s.idx[j].range), y);
   case 6: return ix_add(a, ix_add(a, x, ix_scale(a, y, -1)), ix_const(a, shift));
+  case 7: return ix_add(a, ix_scale(a, x, 1 + rng_below(r, 3)), ix_const(a, shift)); /* padding, strides */
+  case 8: return ix_div(a, ix_add(a, ix_scale(a, x, 1 + rng_below(r, 3)), y), 1 + rng_below(r, 3));
   default: return ix_add(a, x, ix_const(a, shift));
   }
 }
@@ -73,7 +75,7 @@ static IExpr *odd_index(Build *b, int64_t size) {
 IExpr *build_read_index(Build *b, const Dim *d, bool *inside, bool plain) {
   Rng *r = &b->g->rng;
   IExpr *x = NULL;
-  if (plain || rng_percent(r, 75)) {
+  if (plain || !rng_percent(r, b->g->odd)) {
     int i = rng_percent(r, 80) ? index_over(b, d->size) : -1;
     if (i < 0) i = build_index(b, *d);
     if (i < 0) i = index_over(b, d->size);
@@ -92,12 +94,29 @@ static Expr *literal(Build *b) {
   return ex_lit(b->g->a, F32, values[rng_below(&b->g->rng, b->g->o.small ? 5 : 8)]);
 }
 
+/* %x[e // 3, e % 3] of two dims that follow each other, the second of 3: all of both, or a part, by one index. */
+static void merge_dims(Build *b, const Type *t, IExpr **ix, bool *inside) {
+  Rng *r = &b->g->rng;
+  Arena *a = b->g->a;
+  int k = rng_below(r, t->rank - 1);
+  int64_t row = t->dim[k + 1].size, all = t->dim[k].size * row;
+  int i = build_index(b, (Dim){.size = rng_percent(r, 70) ? all : 1 + rng_below(r, (int)all)});
+  if (i < 0) return;
+  IExpr *e = ix_add(a, ix_index(a, i), ix_const(a, rng_percent(r, 60) ? 0 : rng_below(r, 5) - 2));
+  ix[k] = ix_div(a, e, row), ix[k + 1] = ix_mod(a, e, row);
+  int64_t min, max;
+  ix_bounds(ix[k], &b->s, &min, &max);
+  *inside = *inside && min >= 0 && max < t->dim[k].size;
+}
+
 Expr *build_read(Build *b, const Item *x, bool plain) {
   Gen *g = b->g;
   const Type t = g->m->values.at[x->v].type;
   IExpr **ix = NEW_ARRAY(g->a, IExpr *, t.rank);
   bool inside = true;
-  for (int k = 0; k < t.rank; k++) ix[k] = build_read_index(b, &t.dim[k], &inside, plain);
+  if (t.rank > 1 && !plain && rng_percent(&g->rng, g->odd / 3)) merge_dims(b, &t, ix, &inside);
+  for (int k = 0; k < t.rank; k++)
+    if (!ix[k]) ix[k] = build_read_index(b, &t.dim[k], &inside, plain);
   Expr *otherwise = NULL;
   if (!inside) otherwise = dtype_is_int(t.dtype) ? ex_int(g->a, t.dtype, 0) : literal(b);
   return ex_read(g->a, build_operand(b, x->v), t.dtype, t.rank, ix, otherwise);

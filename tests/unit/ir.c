@@ -88,3 +88,37 @@ UNIT(half_of_a_combined_collective_goes) {
   check_dead("  %y: f32[B=8], %z: f32[3] = reshard %x, %s\n  tap output \"z\" %z\n",
              "  %s: f32[3] = state \"s\"\n  %z: f32[3] = reshard %s\n  tap output \"z\" %z\n");
 }
+
+static Split over(int64_t size, Window w) {
+  Split s = {.n = 1, .window = w};
+  s.part[0] = (AxisPart){0, 1, size};
+  return s;
+}
+
+/* A window that holds what a plain split holds is that; one that holds all on every rank is no split. */
+UNIT(windows_that_are_plain_splits_are_not_windows) {
+  Split heads = split_canonical(over(4, (Window){6, 64, 0, 63, 1}), 384); /* x[64*h + k] */
+  CHECK(!split_windowed(&heads));
+  CHECK_EQ(heads.granule, 64);
+  Split halves = split_canonical(over(4, (Window){16, 1, 0, 0, 2}), 8); /* x[i // 2] */
+  CHECK(!split_windowed(&halves));
+  CHECK_EQ(halves.granule, 0);
+  Split all = split_canonical(over(4, (Window){4, 1, -3, 3, 1}), 4);
+  CHECK(split_whole(&all));
+  Split halo = split_canonical(over(4, (Window){8, 1, -1, 1, 1}), 8);
+  CHECK(split_windowed(&halo));
+  CHECK_EQ(split_capacity(&halo, 8), 4);
+}
+
+UNIT(a_halo_holds_the_chunk_and_not_the_reverse) {
+  const Mesh m = {.naxes = 1, .axis = {{"x", 4}}};
+  Split chunk = over(4, (Window){0}), halo = over(4, (Window){8, 1, -1, 1, 1}), reverse = over(4, (Window){8, -1, 7, 7, 1});
+  CHECK(split_inside(&m, &chunk, &halo, 8));
+  CHECK(!split_inside(&m, &halo, &chunk, 8));
+  CHECK(!split_inside(&m, &reverse, &halo, 8));
+  CHECK(split_inside(&m, &halo, &(Split){0}, 8));
+  int64_t lo, hi;
+  split_range(&m, &reverse, 8, 0, &lo, &hi);
+  CHECK_EQ(lo, 6);
+  CHECK_EQ(hi, 8);
+}
