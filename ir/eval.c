@@ -44,6 +44,7 @@ EvalRun *eval_new(const Module *m, Arena *a, EvalOptions o) {
   r->plan = NEW_ARRAY(a, Plan *, m->values.n);
   r->set = NEW_ARRAY(a, bool, m->values.n);
   r->received = NEW_ARRAY(a, int64_t, r->nranks);
+  r->sent = NEW_ARRAY(a, int64_t, r->nranks);
   for (ValueId v = 0; v < m->values.n; v++)
     for (int rank = 0; rank < r->nranks; rank++) shape_held(r, v, rank);
   assert((!o.in_arena || m->buffers) && "an arena has been planned");
@@ -375,3 +376,4 @@ bool eval_agree(EvalRun *r, const char **why) {
 }
 
 int64_t eval_received(const EvalRun *r, int64_t rank) { return r->received[rank]; }
+int64_t eval_sent(const EvalRun *r, int64_t rank) { return r->sent[rank]; }

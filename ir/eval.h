@@ -159,6 +159,7 @@ struct EvalRun {
   VEC(TapValue) taps;
   VEC(LeafUpdate) updates; /* take effect after the step */
   int64_t *received;       /* bytes, per rank */
+  int64_t *sent;           /* by the rule of move_sent */
   Cell **cells;            /* in_arena: per rank */
   int64_t *place;          /* in_arena: where each value lies now; -1: outside */
   bool ran;

@@ -129,12 +129,48 @@ static void cut(EvalRun *r, const Op *op, int which, const Num *all, int rank) {
   if (op_is_collective(op->kind)) r->received[rank] += moved;
 }
 
+/* ---- who sends (the rule is at move_sent) ---- */
+
+/* The rank of the group that has all coordinates 0 in it: ranks of one group have the same. */
+static int64_t group_of(const Mesh *m, const Pending *over, int64_t rank) {
+  int64_t out = 0;
+  for (int x = 0; x < m->naxes; x++) {
+    int64_t size = m->axis[x].size, c = part_coord(m, axis_whole(m, x), rank);
+    for (int i = 0; i < over->n; i++)
+      if (over->part[i].axis == x) c -= part_coord(m, over->part[i], rank) * (size / (over->part[i].pre * over->part[i].size));
+    out = out * size + c;
+  }
+  return out;
+}
+
+static bool same_box(const Held *a, const Held *b) { return overlap(a, b) == a->n && a->n == b->n; }
+
+static void count_sent(EvalRun *r, const Op *op, int which, int rank) {
+  const Mesh *m = &r->m->mesh;
+  const Type *from = type_of(r, op->in[which]), *to = type_of(r, op->out[which]);
+  const Held *mine = held_of(r, op->in[which], rank);
+  Pending over = move_axes(m, from, to);
+  int64_t own = class_of(m, &from->pending, rank), line = 0, replicas = 0, index = 0;
+  for (int q = 0; q < r->nranks && mine->n > 0; q++) {
+    if (group_of(m, &over, q) != group_of(m, &over, rank)) continue;
+    if (class_of(m, &from->pending, q) == own && same_box(held_of(r, op->in[which], q), mine))
+      index += q < rank, replicas++;
+    else if (contributes(m, &from->pending, &to->pending, rank, q) && !holds_identity(m, &from->pending, &to->pending, q))
+      line += overlap(held_of(r, op->out[which], q), mine);
+  }
+  if (replicas) r->sent[rank] += (line * (index + 1) / replicas - line * index / replicas) * dtype_size(from->dtype);
+}
+
 void eval_layout(EvalRun *r, const Op *op) {
   for (int i = 0; i < op->nin; i++) {
     Num *all = contributions(r, op->in[i]);
-    if (r->o.ranks)
-      for (int rank = 0; rank < r->nranks; rank++) cut(r, op, i, all, rank);
-    else
-      memcpy(held_of(r, op->out[i], 0)->at, all, sizeof(Num) * (size_t)type_elements(type_of(r, op->out[i])));
+    for (int rank = 0; r->o.ranks && rank < r->nranks; rank++) {
+      int64_t before = r->received[rank];
+      cut(r, op, i, all, rank);
+      if (op->kind == OP_ALL_REDUCE) r->sent[rank] += r->received[rank] - before;
+    }
+    for (int rank = 0; r->o.ranks && op_is_collective(op->kind) && op->kind != OP_ALL_REDUCE && rank < r->nranks; rank++)
+      count_sent(r, op, i, rank);
+    if (!r->o.ranks) memcpy(held_of(r, op->out[i], 0)->at, all, sizeof(Num) * (size_t)type_elements(type_of(r, op->out[i])));
   }
 }

@@ -11,7 +11,7 @@
    that the dims count as independent, which is never less than the truth. */
 #include "ir/ir.h"
 
-enum { MAX_ATOMS = 64, MAX_OPTIONS = 24, MAX_WALK = 1 << 12, MAX_SUM_WALK = 1 << 20 };
+enum { MAX_ATOMS = 64, MAX_OPTIONS = 24, MAX_WALK = 1 << 12, MAX_SUM_WALK = 1 << 20, MAX_SENT_WALK = 1 << 18 };
 
 /* ---- atoms ------------------------------------------------------------------------------------------------------- */
 
@@ -401,6 +401,58 @@ double move_bound(const Mesh *m, const Type *from, const Type *to) {
   }
   double all = want + whole * (g - 2) / ranks, one = type_windowed(to) ? 0 : (double)type_capacity(to);
   return (all > one ? all : one) * size;
+}
+
+/* ---- who sends: of a box of the source, the elements that others of the group want make a line, which is cut into equal
+   shares for the ranks that hold it. What a rank sends is a product over dims of sums over the coordinates that want. ---- */
+
+typedef struct {
+  uint64_t from, to, ended; /* atoms: the source's, the target's, the sums' that end */
+} Sides;
+
+/* Over the ranks that differ from `rank` in atoms of `free`: the sum of what they want of what it holds. */
+static double wanted_of(const Atoms *x, const Type *from, const Type *to, int64_t rank, uint64_t free) {
+  double all = 1;
+  for (int d = 0; d < to->rank && all > 0; d++) {
+    int64_t lo, hi, l, h, sum = 0;
+    Walk w;
+    split_range(x->mesh, &from->dim[d].split, to->dim[d].size, rank, &lo, &hi);
+    walk_start(&w, x, split_mask(x, &to->dim[d].split) & free, rank);
+    do {
+      split_range(x->mesh, &to->dim[d].split, to->dim[d].size, w.rank, &l, &h);
+      sum += max_i64(0, min_i64(h, hi) - max_i64(l, lo));
+    } while (walk_next(&w));
+    all *= (double)sum;
+  }
+  return all;
+}
+
+static double sent_by(const Atoms *x, const Sides *s, const Type *from, const Type *to, int64_t rank) {
+  uint64_t fixed = s->from | s->ended, free = s->to & ~fixed;
+  double all = wanted_of(x, from, to, rank, s->to) * (double)mask_count(x, fixed & ~s->to);
+  double own = wanted_of(x, from, to, rank, free), share = (all - own) / (double)mask_count(x, free);
+  return (double)(int64_t)(share + 0.999999);
+}
+
+int64_t move_sent(const Mesh *m, OpKind kind, const Type *from, const Type *to) {
+  if (kind == OP_SLICE || kind == OP_ALL_REDUCE) return move_bytes(m, kind, from, to);
+  Atoms x;
+  Sides s = {0};
+  atoms_of(&x, m, 2, (const Type *const[]){from, to});
+  for (int d = 0; d < to->rank; d++) s.from |= split_mask(&x, &from->dim[d].split), s.to |= split_mask(&x, &to->dim[d].split);
+  s.ended = parts_mask(&x, from->pending.n, from->pending.part) & ~parts_mask(&x, to->pending.n, to->pending.part);
+  Needs needs;
+  needs_of(&x, from, to, &needs);
+  if (needs.atoms == 0 && kind != OP_REDUCE_SCATTER) return move_bytes(m, kind, from, to); /* all ranks are alike */
+  if (mask_count(&x, s.from | s.ended) * mask_count(&x, s.to) > MAX_SENT_WALK) return -1;
+  double most = 0;
+  Walk w;
+  walk_start(&w, &x, s.from | s.ended, 0);
+  do {
+    double sent = sent_by(&x, &s, from, to, w.rank);
+    most = sent > most ? sent : most;
+  } while (walk_next(&w));
+  return (int64_t)most * dtype_size(from->dtype);
 }
 
 /* The atoms on which it depends what a rank receives. */

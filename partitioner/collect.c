@@ -5,12 +5,6 @@
      %y.1: f32[B@data, T, D] = all_reduce %y         ; because %r adds it to %x; model: 262144 B of 262144              */
 #include "part.h"
 
-/* The least that some rank has to receive: what it lacks, and for a pending sum the other contributions to its part.
-   (Several contributions may be summed on the way, so for pending sums this is only an upper bound of the bound.) */
-static double bound_bytes(const Mesh *m, const Type *from, const Type *to) {
-  return (double)(move_most(m, from, to) * dtype_size(from->dtype));
-}
-
 /* The layout of `step`, the names of `like`. */
 static Type with_layout(const Type *like, const Type *step) {
   Type t = *like;
@@ -30,7 +24,7 @@ static const char *cost_text(Module *m, const char *why, OpKind kind, const Type
 
 static void collect_op(Module *m, Planner *p, Region *r, Op *op) {
   Type from = m->values.at[op->in[0]].type, to = m->values.at[op->out[0]].type;
-  double bound = bound_bytes(&m->mesh, &from, &to);
+  double bound = move_bound(&m->mesh, &from, &to);
   const Plan *plan = plan_find(p, &from, &to, NULL);
   ValueId v = op->in[0];
   Type have = from;

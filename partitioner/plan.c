@@ -155,27 +155,6 @@ static void scatter_over(Search *s, int at, const Type *ended, const Pending *ov
   }
 }
 
-/* Deals them out where the target has them. */
-static void scatter_as_wanted(Search *s, int at, const Type *ended, const Pending *over, unsigned which) {
-  Type to = *ended;
-  int dealt = 0, all = 0;
-  for (int i = 0; i < over->n; i++) all += which >> i & 1;
-  for (int d = 0; d < to.rank; d++)
-    for (int k = 0; k < s->to->dim[d].split.n; k++)
-      for (int i = 0; i < over->n; i++)
-        if (which >> i & 1 && part_equal(over->part[i], s->to->dim[d].split.part[k]) && to.dim[d].split.n < MAX_PARTS)
-          to.dim[d].split.part[to.dim[d].split.n++] = over->part[i], dealt++;
-  if (dealt == all) try_scatter(s, at, &to);
-}
-
-/* Some of the sums end together. */
-static void end_some(Search *s, int at, const Pending *over, unsigned which) {
-  Type ended = end_sums(&s->node.at[at].type, over, which);
-  reach(s, at, OP_ALL_REDUCE, &ended);
-  scatter_as_wanted(s, at, &ended, over, which);
-  for (int d = 0; d < ended.rank; d++) scatter_over(s, at, &ended, over, which, d);
-}
-
 /* The major parts of the target's split that nothing else of `t` uses. */
 static Split allowed_prefix(const Type *t, int d, const Split *target) {
   Split s = {.granule = target->granule};
@@ -193,6 +172,22 @@ static Type sliced(const Search *s, const Type *here) {
     if (type_valid(&one) && type_inside(s->mesh, &one, here)) all = one;
   }
   return all;
+}
+
+/* Deals them out where the target has them, and what else it splits that nothing is split by. */
+static void scatter_as_wanted(Search *s, int at, const Type *ended, const Pending *over, unsigned which) {
+  Type to = sliced(s, ended);
+  for (int i = 0; i < over->n; i++)
+    if (which >> i & 1 && !type_uses(&to, over->part[i])) return;
+  try_scatter(s, at, &to);
+}
+
+/* Some of the sums end together. */
+static void end_some(Search *s, int at, const Pending *over, unsigned which) {
+  Type ended = end_sums(&s->node.at[at].type, over, which);
+  reach(s, at, OP_ALL_REDUCE, &ended);
+  scatter_as_wanted(s, at, &ended, over, which);
+  for (int d = 0; d < ended.rank; d++) scatter_over(s, at, &ended, over, which, d);
 }
 
 /* Replicas can share the work of a sum: each takes a part of a dim. */
@@ -306,36 +301,33 @@ static bool direct(const Search *s, Price *price) {
 
 /* ---- a standard collective in place of an exchange ------------------------------------------------------------------------ */
 
-typedef struct {
-  int n, dim[MAX_PARTS];
-  AxisPart part[MAX_PARTS];
-} Fresh;
+enum { MAX_FRESH = 4 };
 
 /* What the target splits and the source does not. */
-static Fresh fresh_parts(const Type *from, const Type *to) {
-  Fresh f = {0};
+static int fresh_parts(const Type *from, const Type *to, AxisPart *fresh) {
+  int n = 0;
   for (int d = 0; d < to->rank; d++)
-    for (int i = 0; i < to->dim[d].split.n && f.n < 6; i++)
-      if (!type_uses(from, to->dim[d].split.part[i])) f.dim[f.n] = d, f.part[f.n++] = to->dim[d].split.part[i];
-  return f;
+    for (int i = 0; i < to->dim[d].split.n && n < MAX_FRESH; i++)
+      if (!type_uses(from, to->dim[d].split.part[i])) fresh[n++] = to->dim[d].split.part[i];
+  return n;
 }
 
-/* Replicas that each take their part of the source first, for free, may make a standard collective of an exchange. */
+/* Replicas that each take their part of the source first, for free, may make a standard collective of an exchange, if nobody
+   has to send more then. Tried: every fresh part as the minor part of every dim, or nowhere. */
 static bool standard_after_slice(const Mesh *m, const Type *from, const Type *to, Type *slice, OpKind *kind) {
-  Fresh f = fresh_parts(from, to);
-  int64_t bytes = move_most(m, from, to);
-  for (unsigned which = (1u << f.n) - 1; which > 0; which--) {
+  AxisPart fresh[MAX_FRESH];
+  int n = fresh_parts(from, to, fresh), ways = 1;
+  int64_t bytes = move_most(m, from, to), sent = move_sent(m, OP_EXCHANGE, from, to);
+  for (int i = 0; i < n; i++) ways *= to->rank + 1;
+  for (int way = 1; way < ways; way++) {
     *slice = *from;
-    bool fits = true;
-    for (int i = 0; i < f.n && fits; i++) {
-      Split *s = &slice->dim[f.dim[i]].split;
-      if (!(which >> i & 1)) continue;
-      fits = s->n < MAX_PARTS;
-      if (fits) s->part[s->n++] = f.part[i];
+    for (int i = 0, left = way; i < n; i++, left /= to->rank + 1) {
+      int d = left % (to->rank + 1) - 1;
+      if (d >= 0 && slice->dim[d].split.n < MAX_PARTS) slice->dim[d].split.part[slice->dim[d].split.n++] = fresh[i];
     }
-    if (!fits || !type_inside(m, slice, from)) continue;
+    if (!type_inside(m, slice, from)) continue;
     *kind = plan_kind(m, slice, to);
-    if (*kind != OP_EXCHANGE && move_most(m, slice, to) <= bytes) return true;
+    if (*kind != OP_EXCHANGE && move_most(m, slice, to) <= bytes && move_sent(m, *kind, slice, to) <= sent) return true;
   }
   return false;
 }
@@ -344,8 +336,11 @@ static bool standard_after_slice(const Mesh *m, const Type *from, const Type *to
 
 static void add_step(const Search *s, Arena *a, Plan *plan, OpKind kind, const Type *from, const Type *to) {
   Type slice;
-  if (kind == OP_EXCHANGE && standard_after_slice(s->mesh, from, to, &slice, &kind))
+  OpKind standard;
+  if (kind == OP_EXCHANGE && standard_after_slice(s->mesh, from, to, &slice, &standard)) {
     vec_push(a, *plan, ((PlanStep){OP_SLICE, slice}));
+    kind = standard;
+  }
   vec_push(a, *plan, ((PlanStep){kind, *to}));
 }
 

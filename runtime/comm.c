@@ -149,7 +149,7 @@ static void pull(const Rt *rt, const dtrt_Layout *to, dtrt_reduce op, const Piec
   size_t size = rt_dtype_size(to->dtype);
   const char *from[RT_MAX_RANKS], *at[RT_MAX_RANKS];
   for (int s = 0; s < p->nsrc; s++) from[s] = rt_peer(rt, p->src[s], src);
-  for (Runs r = rt_runs(p, 0, p->elements); rt_next_run(&r);) {
+  for (Runs r = rt_runs(p, p->at, p->at + p->elements); rt_next_run(&r);) {
     char *d = dst + (size_t)r.d * size;
     size_t offset = (size_t)r.s * size;
     if (p->nsrc == 1) {
@@ -293,6 +293,7 @@ void rt_gather_rows(Rt *rt, const dtrt_Layout *l, const void *mine, int64_t lo, 
   if (l->rank) rows.lo[0] = lo, rows.hi[0] = hi;
   for (int k = 0; k < plan.npieces; k++) { /* cut to the rows: all sources of a piece hold the same box */
     Piece *p = &plan.piece[k];
+    if (p->at > 0) continue; /* who serves the first elements of a box serves all of it here */
     RtBox theirs = rt_box(l, p->src[0]), both = rt_box_meet(&rows, &theirs, l->rank);
     if (rt_box_elements(&both, l->rank) == 0) continue;
     Piece cut = rt_piece(&both, &theirs, l, &rows, &whole);

@@ -6,10 +6,11 @@
    0, 1 (a reduce-scatter).
 
    Laws. The boxes of a source form a grid, so two ranks' boxes are equal or disjoint; those of a destination with windows
-   may overlap (halos) or leave gaps. Digits that occur in no dim
-   and no pending list make replicas, whose bits are equal: any of them may serve; a rank prefers itself, then the
-   nearest. Contributions that are reduced are those of the ranks that differ in the digits pending in `from` but
-   not in `to`, in ascending order of these digits, so that all replicas of the result get the same bits. */
+   may overlap (halos) or leave gaps. Digits that occur in no dim and no pending list make replicas, whose bits are equal: any of
+   them may serve. A rank prefers itself; what the other members want of a box, in the order of their ranks, makes one line of
+   elements that is cut into equal shares for those that hold it, so that nobody sends more than has to be. Contributions that are
+   reduced are those of the ranks that differ in the digits pending in `from` but not in `to`, in ascending order of these digits,
+   so that all replicas of the result get the same bits. */
 #include "rt.h"
 
 #include <assert.h>
@@ -172,59 +173,117 @@ Piece rt_piece(const RtBox *b, const RtBox *s, const dtrt_Layout *sl, const RtBo
   return p;
 }
 
-/* The members in the order in which `me` likes to read from them: itself, then the nearest. */
-static int *by_nearness(int n, const int *member, int me) {
-  int *order = rt_alloc((size_t)n, sizeof *order);
-  for (int i = 0; i < n; i++) {
-    int j = i;
-    for (; j > 0 && abs(order[j - 1] - me) > abs(member[i] - me); j--) order[j] = order[j - 1];
-    order[j] = member[i];
-  }
-  return order;
+/* One change of layout among the members of a group, as `me` sees it. */
+typedef struct {
+  const dtrt_Layout *from, *to;
+  int nmembers, me;
+  const int *member;
+  int nreduced, nkept, nfresh, ncomb;
+  dtrt_Digit reduced[2 * DTRT_MAX_PARTS], kept[2 * DTRT_MAX_PARTS], fresh[2 * DTRT_MAX_PARTS];
+} Change;
+
+static void change_of(Change *c) {
+  const dtrt_Layout *from = c->from, *to = c->to;
+  c->nreduced = rt_digits_minus(from->npending, from->pending, to->npending, to->pending, c->reduced);
+  c->nkept = rt_digits_minus(from->npending, from->pending, c->nreduced, c->reduced, c->kept);
+  c->nfresh = rt_digits_minus(to->npending, to->pending, from->npending, from->pending, c->fresh);
+  c->ncomb = 1;
+  for (int i = 0; i < c->nreduced; i++) c->ncomb *= c->reduced[i].size;
 }
 
-/* The piece of `plan` that starts where b does in the destination, or a new one. */
-static Piece *piece_of(Plan *plan, const Piece *new, int ncomb) {
-  for (int i = 0; i < plan->npieces; i++)
-    if (plan->piece[i].doff == new->doff) return &plan->piece[i];
+static bool same_sums(const Change *c, int q) { return number_of(c->nkept, c->kept, q) == number_of(c->nkept, c->kept, c->me); }
+
+/* Who holds one contribution to a box, and, where it is not me: the line of elements that members want of them, of which mine
+   begin at `before`. */
+typedef struct {
+  int n, *holder;
+  bool own;
+  int64_t before, all;
+} Line;
+
+static Line line_of(const Change *c, const RtBox *box, int contribution) {
+  Line l = {.holder = rt_alloc((size_t)c->nmembers, sizeof *l.holder)};
+  for (int k = 0; k < c->nmembers; k++) {
+    int q = c->member[k];
+    if (!same_sums(c, q)) continue;
+    RtBox theirs = rt_box(c->from, q), want = rt_box(c->to, q);
+    if (number_of(c->nreduced, c->reduced, q) == contribution && !memcmp(&theirs, box, sizeof *box)) {
+      l.holder[l.n++] = q;
+      l.own |= q == c->me;
+    } else if (number_of(c->nfresh, c->fresh, q) == 0) {
+      RtBox both = rt_box_meet(&want, box, c->to->rank);
+      int64_t n = rt_box_elements(&both, c->to->rank);
+      l.all += n;
+      if (q < c->me) l.before += n;
+    }
+  }
+  return l;
+}
+
+/* Who serves my element `at` of the box, and up to which element: holder j of n the j-th of n equal parts of the line. */
+static int served_by(const Line *l, int me, int64_t at, int64_t *end) {
+  if (l->own) return me;
+  int64_t j = (int64_t)(((__int128)(l->before + at + 1) * l->n - 1) / l->all);
+  int64_t stop = (int64_t)((__int128)l->all * (j + 1) / l->n) - l->before;
+  if (stop < *end) *end = stop;
+  return l->holder[j];
+}
+
+static void add_piece(Plan *plan, const Piece *piece, int ncomb) {
   plan->piece = realloc(plan->piece, (size_t)(plan->npieces + 1) * sizeof *plan->piece);
   assert(plan->piece && "a few pieces must fit in memory");
-  Piece *p = &plan->piece[plan->npieces++];
-  *p = *new;
-  p->nsrc = ncomb;
-  p->src = rt_alloc((size_t)ncomb, sizeof *p->src);
-  for (int c = 0; c < ncomb; c++) p->src[c] = -1;
-  return p;
+  plan->piece[plan->npieces] = *piece;
+  plan->piece[plan->npieces].nsrc = ncomb;
+  plan->piece[plan->npieces++].src = rt_alloc((size_t)ncomb, sizeof *piece->src);
+}
+
+/* All that I want of one box of the source, in pieces that have one server each of every contribution. */
+static bool plan_box(const Change *c, const RtBox *box, const RtBox *mine, Plan *plan) {
+  RtBox both = rt_box_meet(mine, box, c->to->rank);
+  Piece whole = rt_piece(&both, box, c->from, mine, c->to);
+  Line *line = rt_alloc((size_t)c->ncomb, sizeof *line);
+  bool all = true;
+  for (int i = 0; i < c->ncomb; i++) {
+    line[i] = line_of(c, box, i);
+    all &= line[i].n > 0;
+  }
+  for (int64_t at = 0, end; all && at < whole.elements; at = end) {
+    Piece piece = whole;
+    end = whole.elements;
+    for (int i = 0; i < c->ncomb; i++) served_by(&line[i], c->me, at, &end);
+    piece.at = at, piece.elements = end - at;
+    add_piece(plan, &piece, c->ncomb);
+    for (int i = 0; i < c->ncomb; i++) plan->piece[plan->npieces - 1].src[i] = served_by(&line[i], c->me, at, &end);
+  }
+  for (int i = 0; i < c->ncomb; i++) free(line[i].holder);
+  free(line);
+  return all;
+}
+
+/* Is rank member[k] the first whose box this is? */
+static bool first_of_box(const Change *c, int k, const RtBox *box) {
+  for (int i = 0; i < k; i++) {
+    RtBox other = rt_box(c->from, c->member[i]);
+    if (same_sums(c, c->member[i]) && !memcmp(&other, box, sizeof *box)) return false;
+  }
+  return true;
 }
 
 bool rt_plan(const dtrt_Layout *from, const dtrt_Layout *to, int nmembers, const int *member, int me, Plan *plan) {
-  dtrt_Digit reduced[2 * DTRT_MAX_PARTS], kept[2 * DTRT_MAX_PARTS], fresh[2 * DTRT_MAX_PARTS];
-  int nreduced = rt_digits_minus(from->npending, from->pending, to->npending, to->pending, reduced);
-  int nkept = rt_digits_minus(from->npending, from->pending, nreduced, reduced, kept);
-  int nfresh = rt_digits_minus(to->npending, to->pending, from->npending, from->pending, fresh);
+  Change c = {.from = from, .to = to, .nmembers = nmembers, .member = member, .me = me};
+  change_of(&c);
   RtBox mine = rt_box(to, me);
   *plan = (Plan){.elements = rt_box_elements(&mine, to->rank)};
-  plan->identity = number_of(nfresh, fresh, me) != 0;
+  plan->identity = number_of(c.nfresh, c.fresh, me) != 0;
   if (plan->identity || plan->elements == 0) return true;
-  int ncomb = 1;
-  for (int i = 0; i < nreduced; i++) ncomb *= reduced[i].size;
-  int *order = by_nearness(nmembers, member, me);
-  for (int k = 0; k < nmembers; k++) {
-    int q = order[k];
-    if (number_of(nkept, kept, q) != number_of(nkept, kept, me)) continue;
-    RtBox theirs = rt_box(from, q), both = rt_box_meet(&mine, &theirs, to->rank);
-    if (rt_box_elements(&both, to->rank) == 0) continue;
-    Piece new = rt_piece(&both, &theirs, from, &mine, to), *p = piece_of(plan, &new, ncomb);
-    int c = number_of(nreduced, reduced, q);
-    if (p->src[c] < 0) p->src[c] = q;
-  }
-  free(order);
-  int64_t found = 0;
   bool all = true;
-  for (int i = 0; i < plan->npieces; i++) {
-    found += plan->piece[i].elements;
-    for (int c = 0; c < ncomb; c++) all &= plan->piece[i].src[c] >= 0;
+  for (int k = 0; k < nmembers; k++) {
+    RtBox box = rt_box(from, member[k]), both = rt_box_meet(&mine, &box, to->rank);
+    if (!same_sums(&c, member[k]) || rt_box_elements(&both, to->rank) == 0 || !first_of_box(&c, k, &box)) continue;
+    all &= plan_box(&c, &box, &mine, plan);
   }
+  int64_t found = 0;
+  for (int i = 0; i < plan->npieces; i++) found += plan->piece[i].elements;
   return all && found == plan->elements;
 }
 

@@ -108,7 +108,8 @@ dtrt_Layout rt_unsplit(const dtrt_Layout *l);    /* the same tensor, complete on
    the element is the reduction over the source ranks, in this order; their buffers have the same layout. */
 typedef struct {
   int nloops;
-  int64_t run, elements, soff, doff;
+  int64_t run, soff, doff;
+  int64_t at, elements; /* of the box, row-major: from which element on, how many */
   int64_t count[DTRT_MAX_RANK], sstep[DTRT_MAX_RANK], dstep[DTRT_MAX_RANK];
   int nsrc;
   int *src;

@@ -287,6 +287,11 @@ int64_t move_bytes(const Mesh *m, OpKind kind, const Type *from, const Type *to)
 /* What the rank that receives most receives at least, whatever the way. Exact for complete values; for pending sums no way
    does better, but where dims are uneven or replicas few the best may do worse. */
 double move_bound(const Mesh *m, const Type *from, const Type *to);
+/* Bytes sent by the rank that sends most; -1 where that would take too long to find out. Which replica serves an element: of
+   each box of the source, what the others of the group lack, in the order of the ranks that lack it, is one line of elements
+   that is cut into equal shares for the ranks that hold the box. Nobody can be spared more: equal or disjoint boxes share
+   no replicas. */
+int64_t move_sent(const Mesh *m, OpKind kind, const Type *from, const Type *to);
 typedef struct {
   OpKind kind;
   const Type *from, *to;
@@ -517,6 +522,7 @@ Tensor eval_tap(EvalRun *r, TapKind tap, const char *name);     /* whole tensor,
 Tensor eval_leaf(EvalRun *r, const char *name);                  /* a param's or state's value after the updates */
 bool eval_agree(EvalRun *r, const char **why);                   /* replicas are equal on all ranks */
 int64_t eval_received(const EvalRun *r, int64_t rank);           /* bytes that rank received in collectives so far */
+int64_t eval_sent(const EvalRun *r, int64_t rank);               /* and sent */
 
 /* compare.c: is the plan, on all ranks in lockstep, the source program, modulo 2^61 - 1 on random inputs? */
 typedef enum { COMPARE_EQUAL, COMPARE_DIFFERENT, COMPARE_UNKNOWN /* the source fails on this input */ } Comparison;
