@@ -193,9 +193,17 @@ static bool even_need(const Atoms *x, const Split *from, const Split *to, int64_
   return true;
 }
 
+/* A dim that stays as it is: all is held; its atoms occur in no other dim, and the first chunk is a full one. */
+static bool equal_need(const Atoms *x, const Split *from, const Split *to, int64_t n, Need *out) {
+  if (split_windowed(from) || !split_equal(from, to)) return false;
+  add_option(out, split_capacity(to, n), split_capacity(to, n));
+  out->atoms = plain_even(to, n) ? 0 : split_mask(x, to);
+  return true;
+}
+
 static void dim_need(const Atoms *x, const Split *from, const Split *to, int64_t n, Need *out) {
   out->n = 0, out->atoms = 0;
-  if (even_need(x, from, to, n, out)) return;
+  if (equal_need(x, from, to, n, out) || even_need(x, from, to, n, out)) return;
   int64_t want0 = -1, held0 = -1;
   bool varies = false;
   Walk w;
@@ -270,7 +278,37 @@ int64_t move_most(const Mesh *m, const Type *from, const Type *to) {
   return most;
 }
 
-bool type_inside(const Mesh *m, const Type *inner, const Type *outer) { return move_most(m, outer, inner) == 0; }
+/* On every rank what `to` holds of the dim lies inside what `from` holds. */
+static bool dim_inside(const Atoms *x, const Split *from, const Split *to, int64_t n) {
+  Need even = {0};
+  if (!split_windowed(from) && split_equal(from, to)) return true;
+  if (even_need(x, from, to, n, &even)) return even.option[0].want == even.option[0].held;
+  Walk w;
+  walk_start(&w, x, split_mask(x, from) | split_mask(x, to), 0);
+  do {
+    int64_t lo, hi, l, h;
+    split_range(x->mesh, from, n, w.rank, &lo, &hi);
+    split_range(x->mesh, to, n, w.rank, &l, &h);
+    if (l < h && (l < lo || h > hi)) return false;
+  } while (walk_next(&w));
+  return true;
+}
+
+/* May a rank hold nothing? Then it does not matter what it would hold of other dims. */
+static bool may_be_empty(const Split *s, int64_t n) {
+  return split_windowed(s) || split_capacity(s, n) * (split_count(s) - 1) >= n;
+}
+
+bool type_inside(const Mesh *m, const Type *inner, const Type *outer) {
+  Atoms x;
+  bool inside = true, empty = false;
+  atoms_of(&x, m, 2, (const Type *const[]){outer, inner});
+  for (int d = 0; d < inner->rank; d++) {
+    inside = inside && dim_inside(&x, &outer->dim[d].split, &inner->dim[d].split, inner->dim[d].size);
+    empty |= may_be_empty(&inner->dim[d].split, inner->dim[d].size);
+  }
+  return inside || (empty && move_most(m, outer, inner) == 0);
+}
 
 int64_t move_neighbours(const Mesh *m, const Split *from, const Split *to, int64_t n) {
   Type a = {.rank = 1, .dim = {{.size = n, .split = *from}}}, b = {.rank = 1, .dim = {{.size = n, .split = *to}}};

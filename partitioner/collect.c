@@ -13,18 +13,17 @@ static Type with_layout(const Type *like, const Type *step) {
   return t;
 }
 
-static const char *cost_text(Module *m, const char *why, OpKind kind, const Type *from, const Type *to, double bound) {
+static const char *cost_text(Module *m, const char *why, OpKind kind, const Type *from, const Type *to) {
   if (kind == OP_SLICE) return why;
   Pending axes = move_axes(&m->mesh, from, to);
   double moved = (double)move_bytes(&m->mesh, kind, from, to);
   const char *over = pending_text(&m->mesh, &axes, m->arena);
   if (from->pending.n > to->pending.n) return arena_printf(m->arena, "%s; %.0f bytes over %s", why, moved, over);
-  return arena_printf(m->arena, "%s; %.0f bytes over %s, bound %.0f", why, moved, over, bound);
+  return arena_printf(m->arena, "%s; %.0f bytes over %s, bound %.0f", why, moved, over, move_bound(&m->mesh, from, to));
 }
 
 static void collect_op(Module *m, Planner *p, Region *r, Op *op) {
   Type from = m->values.at[op->in[0]].type, to = m->values.at[op->out[0]].type;
-  double bound = move_bound(&m->mesh, &from, &to);
   const Plan *plan = plan_find(p, &from, &to, NULL);
   ValueId v = op->in[0];
   Type have = from;
@@ -38,7 +37,7 @@ static void collect_op(Module *m, Planner *p, Region *r, Op *op) {
     Type t = with_layout(&to, &plan->at[i].to);
     step->kind = plan->at[i].kind;
     step->phase = op->phase;
-    step->why = cost_text(m, op->why, step->kind, &have, &t, bound);
+    step->why = cost_text(m, op->why, step->kind, &have, &t);
     if (last) {
       step->in[0] = v;
     } else {

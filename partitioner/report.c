@@ -24,19 +24,47 @@ typedef struct {
   Arena *a;
   VEC(Row) rows;
   VEC(Traffic) moves;
+  int *uses; /* by value */
 } Report;
 
 static const Type *type_of(const Report *r, ValueId v) { return &r->m->values.at[v].type; }
 
-/* The least that any way from the operands' layouts to the results' can receive. */
-static int64_t op_bound(const Report *r, Planner *p, const Op *op) {
+/* The value from which the steps of one plan came to v: they hand each other what nothing else uses. */
+static ValueId plan_source(const Report *r, ValueId v) {
+  for (;;) {
+    const Op *op = r->m->values.at[v].def;
+    if (!op || op_class(op->kind) != CLS_LAYOUT || r->uses[v] > 1) return v;
+    v = op->in[r->m->values.at[v].result];
+  }
+}
+
+/* The least that any way from the plan's source to the results can receive, without what the steps before count. */
+static double op_bound(const Report *r, const Op *op) {
   double sum = 0;
   for (int i = 0; i < op->nin; i++) {
-    Price price;
-    plan_find(p, type_of(r, op->in[i]), type_of(r, op->out[i]), &price);
-    sum += price.bytes;
+    const Type *from = type_of(r, plan_source(r, op->in[i])), *in = type_of(r, op->in[i]), *out = type_of(r, op->out[i]);
+    double more = move_bound(&r->m->mesh, from, out) - (from == in ? 0 : move_bound(&r->m->mesh, from, in));
+    sum += more > 0 ? more : 0;
   }
-  return (int64_t)sum;
+  return sum;
+}
+
+static void count_uses(void *cx, Region *region, Op *op, int64_t times) {
+  (void)region, (void)times;
+  Report *r = cx;
+  for (int i = 0; i < op->nin; i++) r->uses[op->in[i]]++;
+  for (int i = 0; op->body_region && i < op->body_region->yields.n; i++) r->uses[op->body_region->yields.at[i]]++;
+}
+
+/* Bytes sent by the rank that sends most; -1: not known. */
+static int64_t op_sent(const Report *r, const Op *op) {
+  int64_t sum = 0;
+  for (int i = 0; i < op->nin; i++) {
+    int64_t n = move_sent(&r->m->mesh, op->kind, type_of(r, op->in[i]), type_of(r, op->out[i]));
+    if (n < 0) return -1;
+    sum += n;
+  }
+  return sum;
 }
 
 static const char *line_text(const Report *r, Loc loc) {
@@ -61,6 +89,23 @@ static void add_row(void *cx, Region *region, Op *op, int64_t times) {
 
 static int64_t total(const Report *r) { return (int64_t)moves_most(r->a, &r->m->mesh, r->moves.n, r->moves.at); }
 
+typedef struct {
+  const char *axes;
+  int64_t bytes, calls;
+} AxesTotal;
+
+/* The sums over all rows with the axes of row i, if it is the first of them. */
+static bool axes_total(const Report *r, int i, AxesTotal *t) {
+  *t = (AxesTotal){.axes = r->rows.at[i].axes};
+  for (int k = 0; k < r->rows.n; k++) {
+    const Row *row = &r->rows.at[k];
+    if (strcmp(row->axes, t->axes)) continue;
+    if (k < i) return false;
+    t->bytes += row->bytes * row->times, t->calls += row->times;
+  }
+  return true;
+}
+
 /* ---- json ------------------------------------------------------------------------------------------------------ */
 
 static json_t *row_json(const Report *r, const Row *row) {
@@ -72,16 +117,30 @@ static json_t *row_json(const Report *r, const Row *row) {
   }
   json_t *behind = json_array();
   for (int i = 0; i < row->behind.n; i++) json_array_append_new(behind, json_string(row->behind.at[i]));
-  return json_pack("{s:s, s:o, s:I, s:I, s:I, s:i, s:o, s:s}", "kind", op_text(row->op->kind), "axes", axes, "group",
-                   (json_int_t)row->group, "bytes", (json_int_t)row->bytes, "count", (json_int_t)row->times, "line",
-                   row->op->loc.line, "behind", behind, "why", row->op->why ? row->op->why : "");
+  int64_t sent = op_sent(r, row->op);
+  return json_pack("{s:s, s:o, s:I, s:I, s:o, s:I, s:i, s:o, s:s}", "kind", op_text(row->op->kind), "axes", axes, "group",
+                   (json_int_t)row->group, "bytes", (json_int_t)row->bytes, "sent", sent < 0 ? json_null() : json_integer(sent),
+                   "count", (json_int_t)row->times, "line", row->op->loc.line, "behind", behind, "why",
+                   row->op->why ? row->op->why : "");
+}
+
+/* Of the calls over each set of axes, in the order in which they first occur. */
+static json_t *axes_json(const Report *r) {
+  json_t *all = json_array();
+  for (int i = 0; i < r->rows.n; i++) {
+    AxesTotal t;
+    if (axes_total(r, i, &t))
+      json_array_append_new(
+          all, json_pack("{s:s, s:I, s:I}", "axes", t.axes, "bytes", (json_int_t)t.bytes, "calls", (json_int_t)t.calls));
+  }
+  return all;
 }
 
 static const char *report_json(const Report *r) {
   json_t *rows = json_array();
   for (int i = 0; i < r->rows.n; i++) json_array_append_new(rows, row_json(r, &r->rows.at[i]));
-  json_t *all = json_pack("{s:o, s:I, s:f}", "collectives", rows, "bytes_per_step", (json_int_t)total(r), "multiply_adds",
-                          part_multiply_adds(r->m));
+  json_t *all = json_pack("{s:o, s:o, s:I, s:f}", "collectives", rows, "over", axes_json(r), "bytes_per_step",
+                          (json_int_t)total(r), "multiply_adds", part_multiply_adds(r->m));
   char *text = all ? json_dumps(all, JSON_INDENT(2)) : NULL;
   if (!text) internal_error("the schedule cannot be written as JSON");
   const char *out = arena_printf(r->a, "%s\n", text);
@@ -116,20 +175,15 @@ static void put_cells(const Report *r, Str *s, const int *width, const char *con
   str_printf(r->a, s, "%s\n", why);
 }
 
-static void put_totals(const Report *r, Str *s, Planner *p) {
+static void put_totals(const Report *r, Str *s) {
   double moved = 0, bound = 0;
   for (int i = 0; i < r->rows.n; i++) {
     const Row *row = &r->rows.at[i];
-    bool seen = false;
-    for (int k = 0; k < i; k++) seen |= !strcmp(r->rows.at[k].axes, row->axes);
+    AxesTotal t;
     moved += (double)(row->bytes * row->times);
-    bound += (double)(op_bound(r, p, row->op) * row->times);
-    if (seen) continue;
-    int64_t bytes = 0, calls = 0;
-    for (int k = i; k < r->rows.n; k++)
-      if (!strcmp(r->rows.at[k].axes, row->axes))
-        bytes += r->rows.at[k].bytes * r->rows.at[k].times, calls += r->rows.at[k].times;
-    str_printf(r->a, s, "over %s: %lld bytes in %lld calls\n", row->axes, (long long)bytes, (long long)calls);
+    bound += op_bound(r, row->op) * (double)row->times;
+    if (axes_total(r, i, &t))
+      str_printf(r->a, s, "over %s: %lld bytes in %lld calls\n", t.axes, (long long)t.bytes, (long long)t.calls);
   }
   str_printf(r->a, s, "total: %lld bytes received per step by the rank that receives most", (long long)total(r));
   str_printf(r->a, s, "; moved/bound %.2f\n", bound > 0 ? moved / bound : 1.0);
@@ -155,12 +209,14 @@ static const char *report_text(const Report *r) {
   }
   put_cells(r, &s, width, HEAD, "why");
   for (int i = 0; i < r->rows.n; i++) put_cells(r, &s, width, cell[i], short_why(r, r->rows.at[i].op));
-  put_totals(r, &s, plan_new(r->a, &r->m->mesh, NULL));
+  put_totals(r, &s);
   return s.at;
 }
 
 const char *part_report(const Module *m, Arena *a, bool json) {
   Report r = {.m = m, .a = a};
+  r.uses = NEW_ARRAY(a, int, m->values.n + 1);
+  for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, count_uses, &r);
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, add_row, &r);
   return json ? report_json(&r) : report_text(&r);
 }
