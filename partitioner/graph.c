@@ -180,6 +180,11 @@ static Type type_without(const Type *t, int axis, unsigned but) {
   return out;
 }
 
+/* Is there something for at least half of the parts? Splits into more are left to those who ask for them. */
+static bool worth_splitting(const Graph *g, const Split *s, int64_t n) {
+  return n > 1 && split_count(s) * g->r->m->mesh.axis[g->axis].size < 2 * n;
+}
+
 /* The layouts of t that differ only in how the axis splits its open dims: not at all, or one dim at any place in its
    list. Dims of `fixed` stay as they are. */
 static int variants(Graph *g, const Type *t, unsigned fixed, int *out, int max) {
@@ -189,7 +194,7 @@ static int variants(Graph *g, const Type *t, unsigned fixed, int *out, int max) 
   AxisPart whole = axis_whole(&g->r->m->mesh, g->axis);
   for (int d = 0; d < t->rank && !type_uses(&base, whole); d++) {
     const Split *s = &base.dim[d].split;
-    if (fixed >> d & 1 || base.dim[d].size < 2 || s->n == MAX_PARTS) continue;
+    if (fixed >> d & 1 || !worth_splitting(g, s, base.dim[d].size) || s->n == MAX_PARTS) continue;
     for (int pos = 0; pos <= s->n && n < max; pos++) {
       Type one = base;
       insert_part(&one.dim[d].split, pos, whole);
@@ -399,9 +404,10 @@ static int add_strategy(const Graph *g, OpVar *v, Strategy s) {
 static void add_splits(const Graph *g, OpVar *v, const Choice *base) {
   const Factors *f = g->r->factors[v->op->order];
   AxisPart whole = axis_whole(&g->r->m->mesh, g->axis);
-  for (int i = 0; i < f->n; i++)
-    for (int pos = 0; pos <= base->split[i].n && f->splits[i] && f->range[i] > 1 && base->split[i].n < MAX_PARTS; pos++)
-      add_strategy(g, v, (Strategy){1, {i}, {pos}, {whole}, 0});
+  for (int i = 0; i < f->n; i++) {
+    if (!f->splits[i] || !worth_splitting(g, &base->split[i], f->range[i]) || base->split[i].n == MAX_PARTS) continue;
+    for (int pos = 0; pos <= base->split[i].n; pos++) add_strategy(g, v, (Strategy){1, {i}, {pos}, {whole}, 0});
+  }
 }
 
 static bool may_be_pending(const Graph *g, ValueId v) {
