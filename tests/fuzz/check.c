@@ -210,6 +210,7 @@ static void check_once(Module *m, Arena *a, CheckOptions o, Verdict *out) {
 
 void fuzz_check(Module *m, Arena *a, CheckOptions o, Verdict *out) {
   const Module *annotated = o.related ? ir_clone(m, a) : NULL;
+  if (annotated) m = ir_clone(annotated, a); /* as what is compared with it: names given away and lost are free again */
   check_once(m, a, o, out);
   o.related = false;
   if (annotated && out->result == CHECK_AGREES) fuzz_relate(annotated, m, a, o, out);

@@ -27,7 +27,16 @@ static FrontendOptions overrides(Arena *a, const char *text) {
   return o;
 }
 
+static void clear_spaces(const Region *g) {
+  for (int i = 0; i < g->ops.n; i++) {
+    Op *op = g->ops.at[i];
+    for (int k = 0; k < op->space.n; k++) op->space.idx[k].split = (Split){0};
+    if (op->body_region) clear_spaces(op->body_region);
+  }
+}
+
 static void take_layouts_off(Module *m) {
+  for (int i = 0; i < m->programs.n; i++) clear_spaces(m->programs.at[i].body);
   for (ValueId v = 0; v < m->values.n; v++)
     for (int k = 0; k < m->values.at[v].type.rank; k++) m->values.at[v].type.dim[k].split = (Split){0};
 }

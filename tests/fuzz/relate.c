@@ -135,9 +135,12 @@ static bool holds(const struct Relation *rel, Module *planned, const Module *aga
   if (rel->divides) out->divided = true, out->worse = after > before;
   if (rel->same_bytes && after != before)
     return differs(out, rel->name, "a rank receives %lld bytes, before it %lld", (long long)after, (long long)before);
-  if (rel->same_text && strcmp(ir_print(planned, a), by_first_names(again, &planned->mesh, a)))
-    return differs(out, rel->name, "another plan");
-  return true;
+  if (!rel->same_text) return true;
+  const char *x = ir_print(planned, a), *y = by_first_names(again, &planned->mesh, a), *p = x, *q = y;
+  if (!strcmp(x, y)) return true;
+  for (; *p && *p == *q; p++, q++)
+    if (*p == '\n') x = p + 1, y = q + 1;
+  return differs(out, rel->name, "another plan:\n%.*s\n%.*s", (int)strcspn(x, "\n"), x, (int)strcspn(y, "\n"), y);
 }
 
 void fuzz_relate(const Module *m, Module *planned, Arena *a, CheckOptions o, Verdict *out) {
