@@ -161,6 +161,7 @@ static bool common_prefix(const Atoms *x, const Split *a, const Split *b, int *n
    than every other. */
 typedef struct {
   uint64_t atoms; /* on which it depends; 0: it is the same on every rank */
+  bool steady;    /* what is wanted does not depend on atoms that other dims may use */
   int n;
   struct {
     int64_t want, held;
@@ -198,12 +199,25 @@ static bool equal_need(const Atoms *x, const Split *from, const Split *to, int64
   if (split_windowed(from) || !split_equal(from, to)) return false;
   add_option(out, split_capacity(to, n), split_capacity(to, n));
   out->atoms = plain_even(to, n) ? 0 : split_mask(x, to);
+  out->steady = true;
+  return true;
+}
+
+/* One side is whole: all that is wanted is held, or the last chunk is the least that is held of all. */
+static bool whole_need(const Atoms *x, const Split *from, const Split *to, int64_t n, Need *out) {
+  if (split_windowed(from) || split_windowed(to) || (from->n > 0 && to->n > 0)) return false;
+  if (from->n == 0)
+    add_option(out, split_capacity(to, n), split_capacity(to, n));
+  else
+    add_option(out, n, n - min_i64(n, (split_count(from) - 1) * split_capacity(from, n)));
+  out->atoms = plain_even(from, n) && plain_even(to, n) ? 0 : split_mask(x, from) | split_mask(x, to);
   return true;
 }
 
 static void dim_need(const Atoms *x, const Split *from, const Split *to, int64_t n, Need *out) {
-  out->n = 0, out->atoms = 0;
-  if (equal_need(x, from, to, n, out) || even_need(x, from, to, n, out)) return;
+  out->n = 0, out->atoms = 0, out->steady = plain_even(to, n);
+  if (equal_need(x, from, to, n, out) || even_need(x, from, to, n, out) || whole_need(x, from, to, n, out)) return;
+  int64_t largest = split_capacity(to, n);
   int64_t want0 = -1, held0 = -1;
   bool varies = false;
   Walk w;
@@ -216,7 +230,8 @@ static void dim_need(const Atoms *x, const Split *from, const Split *to, int64_t
     varies |= want0 >= 0 && (want != want0 || held != held0);
     want0 = want, held0 = held;
     add_option(out, want, held);
-  } while (walk_next(&w));
+    if (want == largest && held == 0) varies = true; /* it rules all others */
+  } while (!(out->n == 1 && out->option[0].want == largest && out->option[0].held == 0) && walk_next(&w));
   if (varies) out->atoms = split_mask(x, from) | split_mask(x, to);
 }
 
@@ -258,7 +273,7 @@ static bool apart(const Needs *s) {
   for (int d = 0; d < s->n; d++) {
     shared |= (seen & s->dim[d].atoms) != 0;
     seen |= s->dim[d].atoms;
-    single &= s->dim[d].n == 1;
+    single &= s->dim[d].n == 1 && s->dim[d].steady;
     nothing |= s->dim[d].option[0].held == 0;
   }
   return !shared || (single && nothing);
@@ -281,7 +296,7 @@ int64_t move_most(const Mesh *m, const Type *from, const Type *to) {
 /* On every rank what `to` holds of the dim lies inside what `from` holds. */
 static bool dim_inside(const Atoms *x, const Split *from, const Split *to, int64_t n) {
   Need even = {0};
-  if (!split_windowed(from) && split_equal(from, to)) return true;
+  if (!split_windowed(from) && (from->n == 0 || split_equal(from, to))) return true;
   if (even_need(x, from, to, n, &even)) return even.option[0].want == even.option[0].held;
   Walk w;
   walk_start(&w, x, split_mask(x, from) | split_mask(x, to), 0);
