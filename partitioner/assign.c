@@ -3,48 +3,94 @@
    anything better. Every step makes the plan cheaper, so this ends, and never with a plan that costs more than the one it
    began with (greedy.c).
 
-     FSDP: x[b@data, d] . w[d@data, f]     the axis data: split b and gather w, or split d and reduce the result */
+     FSDP: x[b@data, d] . w[d@data, f]     the axis data: split b and gather w, or split d and reduce the result
+
+   The innermost axis goes first: it has the nearest links and, with tensors split by several axes, most to say. Small
+   programs are also planned from the outermost axis on, and both ways of making tables small are tried (minsum.h). */
 #include "graph.h"
 
-#include <stdlib.h>
+enum { MAX_SWEEPS = 8, MAX_TABLE = 1 << 16, SMALL = 700 /* variables times axes */ };
 
-enum { MAX_SWEEPS = 8, MAX_TABLE = 1 << 16 };
+/* ---- plans that are kept ----------------------------------------------------------------------------------------- */
 
-static bool improve(Reshard *r, int axis) {
+typedef struct {
+  Decision *decided;
+  ValueState *state;
+} Plans;
+
+static Decision copy_decision(Arena *a, const Decision *d, int factors, int slots) {
+  Decision out = {NEW_ARRAY(a, Split, factors + 1), NEW_ARRAY(a, Pending, slots + 1)};
+  memcpy(out.split, d->split, sizeof *out.split * (size_t)factors);
+  memcpy(out.sums, d->sums, sizeof *out.sums * (size_t)slots);
+  return out;
+}
+
+static Plans *take_plans(Reshard *r) {
+  Plans *p = NEW(r->scratch, Plans);
+  p->decided = NEW_ARRAY(r->scratch, Decision, r->nops + 1);
+  for (int i = 0; i < r->nops; i++)
+    if (r->decided[i].split) p->decided[i] = copy_decision(r->scratch, &r->decided[i], r->factors[i]->n, r->operands[i].n);
+  p->state = NEW_ARRAY(r->scratch, ValueState, r->m->values.n + 1);
+  memcpy(p->state, r->state, sizeof *p->state * (size_t)r->m->values.n);
+  return p;
+}
+
+static void put_plans(Reshard *r, const Plans *p) {
+  for (int i = 0; i < r->nops; i++)
+    if (r->decided[i].split) r->decided[i] = copy_decision(r->scratch, &p->decided[i], r->factors[i]->n, r->operands[i].n);
+  memcpy(r->state, p->state, sizeof *p->state * (size_t)r->m->values.n);
+}
+
+static double improve(Reshard *r, int axis, bool hold, int *variables, bool *better) {
   Arena *a = arena_new();
   Graph *g = graph_build(r, axis, a);
   const MinSum *p = graph_problem(g);
   int *x = NEW_ARRAY(a, int, p->n + 1);
   graph_now(g, x);
-  double before = minsum_cost(p, x), after = minsum_improve(p, x, MAX_TABLE);
-  bool better = after < before * (1 - 1e-9);
-  if (better) graph_decide(g, x);
-  if (getenv("DTC_ASSIGN"))
-    fprintf(stderr, "axis %d: %d variables, %d edges, %.17g -> %.17g\n", axis, p->n, p->edge.n, before, after);
+  double before = minsum_cost(p, x), after = minsum_improve(p, x, MAX_TABLE, hold);
+  *variables = p->n;
+  *better = after < before * (1 - 1e-9);
+  if (*better) graph_decide(g, x);
   arena_free(a);
-  return better;
+  return *better ? after : before;
+}
+
+/* Visits the axes in order until none finds anything better; the cost that is left. */
+static double sweep(Reshard *r, int n, const int *axis, bool hold, int *variables) {
+  double cost = 0;
+  for (int i = 0, since = 0; i < MAX_SWEEPS * n && since < n; i++) {
+    bool better = false;
+    cost = improve(r, axis[i % n], hold, variables, &better);
+    since = better ? 0 : since + 1;
+  }
+  return cost;
+}
+
+/* The same, also by holding variables, as often as that helps. */
+static double sweep_on(Reshard *r, int n, const int *axis, double cost) {
+  int variables;
+  for (double now = cost;; cost = now) {
+    sweep(r, n, axis, true, &variables);
+    now = sweep(r, n, axis, false, &variables);
+    if (now >= cost * (1 - 1e-9)) return now;
+  }
 }
 
 void assign_layouts(Reshard *r) {
   const Mesh *m = &r->m->mesh;
+  int n = 0, inner[MAX_AXES], outer[MAX_AXES], variables = 0;
+  for (int i = 0; i < m->naxes; i++)
+    if (m->axis[i].size > 1) outer[n++] = i;
+  for (int i = 0; i < n; i++) inner[i] = outer[n - 1 - i];
   for (int v = 0; v < r->m->values.n; v++) /* a single use has it made as it needs it */
     if (r->state[v].uses.n < 2 && !r->state[v].pinned) r->state[v].delivers = false;
-  int since = 0; /* axes in a row that found nothing better */
-  for (int i = 0; i < MAX_SWEEPS * m->naxes && since < m->naxes; i++) {
-    int axis = i % m->naxes;
-    since = m->axis[axis].size > 1 && improve(r, axis) ? 0 : since + 1;
-  }
-  if (getenv("DTC_ASSIGN")) {
-    Cluster free = *r->cluster;
-    const Cluster *was = r->cluster;
-    free.multiply_adds = free.memory = 1e300;
-    r->cluster = &free;
-    Arena *a = arena_new();
-    Graph *g = graph_build(r, 0, a);
-    int *x = NEW_ARRAY(a, int, graph_problem(g)->n + 1);
-    graph_now(g, x);
-    fprintf(stderr, "communication %.3f\n", minsum_cost(graph_problem(g), x));
-    r->cluster = was;
-    arena_free(a);
-  }
+  if (n == 0) return;
+  const Plans *greedy = r->nops < SMALL ? take_plans(r) : NULL;
+  double cost = sweep(r, n, inner, false, &variables);
+  if (!greedy || variables * n > SMALL) return;
+  cost = sweep_on(r, n, inner, cost);
+  if (n == 1) return;
+  const Plans *first = take_plans(r);
+  put_plans(r, greedy);
+  if (sweep_on(r, n, outer, sweep(r, n, outer, false, &variables)) >= cost) put_plans(r, first);
 }

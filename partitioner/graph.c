@@ -254,7 +254,8 @@ static void add_home(Graph *g, ValueId v) {
   add_pair(h, raw_now, s->delivers ? layout(g, &present) : raw_now); /* at present */
   for (int i = 0; i < p->n; i++) {
     if (obeys(type_at(g, p->raw[i]), &s->home, fixed)) add_pair(h, p->raw[i], p->raw[i]);
-    for (int k = 0; k < nhomes; k++) add_pair(h, p->raw[i], homes[k]);
+    for (int k = 0; k < nhomes; k++) /* what a slice gives needs no home */
+      if (fixed || price(g, p->raw[i], homes[k]) > g->tie) add_pair(h, p->raw[i], homes[k]);
   }
   h->var = add_var(g, h->n, 0);
   for (int i = 0; i < p->n; i++)
@@ -333,19 +334,22 @@ static double evened(const Factors *f, const Op *op, const Choice *c) {
   return part;
 }
 
-/* Seconds that a rank works: multiply-adds of products; of all else its result goes through memory twice, written and
-   read (what an op reads was counted where it was made). */
+/* Seconds that a rank works: multiply-adds of products, beyond its even share, which is due anyway (differences of large
+   sums would drown what moves); of all else its result goes through memory twice, written and read (what an op reads was
+   counted where it was made). */
 static double work_cost(const Graph *g, const Op *op, const Choice *c) {
   const Factors *f = g->r->factors[op->order];
-  int64_t extent[MAX_INDEX];
+  int64_t extent[MAX_INDEX], whole[MAX_INDEX];
   double results = 1;
   for (int i = 0; i < op->space.n; i++) {
+    whole[i] = f->range[i];
     extent[i] = f->works[i] ? split_capacity(&c->split[i], f->range[i]) : f->range[i];
     if (i < op->space.nout) results *= (double)extent[i];
   }
   double products = part_op_multiply_adds(op, extent);
   if (g->r->cluster->even) products *= evened(f, op, c);
-  if (products > 0) return products / g->r->cluster->multiply_adds;
+  double share = part_op_multiply_adds(op, whole) / (double)mesh_devices(&g->r->m->mesh);
+  if (products > 0) return (products - share) / g->r->cluster->multiply_adds;
   if (is_fused(g, op)) return 0;
   return results * (double)(2 * dtype_size(state(g, op->out[0])->home.dtype)) / g->r->cluster->memory;
 }

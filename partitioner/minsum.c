@@ -4,12 +4,14 @@
      chain a - b - c: min over a of f(a, b) is a table over b; min over b of that + g(b, c) one over c; then c, b, a
      are read off backwards.
 
-   Exact, unless the smallest table would be too large. Then the variable that most others depend on is held at what it
-   is (which makes its factors smaller), and the rest is solved; the next round holds others. So no round makes it worse,
-   and rounds end when one does not make it better. Ties keep the present choice, else the first. */
+   Exact, unless the smallest table would be too large. Then the one of its variables that has most choices loses the
+   half that looks worst (by what each costs if all its neighbours choose as suits it), but never its present one. So the
+   result is never worse, and the next round, which starts from it, may keep other choices; rounds end when one finds
+   nothing better. Ties keep the present choice, else the first. */
 #include "minsum.h"
 
-enum { MAX_ROUNDS = 6, MAX_SCOPE = 16, BUCKETS = 64 };
+enum { MAX_ROUNDS = 6, MAX_PRUNES = 4, MAX_SCOPE = 16, BUCKETS = 64 };
+static const int64_t FAR_TOO_LARGE = (int64_t)1 << 50;
 
 typedef struct {
   int n, var[MAX_SCOPE]; /* ascending */
@@ -20,14 +22,17 @@ typedef struct {
 typedef struct {
   const MinSum *p;
   Arena *arena; /* of the round */
-  int *x;
   int64_t max_table;
+  int share;          /* one in so many choices is kept where tables are too large */
+  const bool *before; /* narrowed in the round before */
+  bool *narrowed;
+  int *size;    /* per variable: choices it has left */
+  int **choice; /* which they are */
+  int *now;     /* which of them is the present one */
   VEC(Factor) factor;
   VEC(int) * of;            /* per variable: its factors, dead ones too */
   VEC(int) bucket[BUCKETS]; /* variables by the logarithm of their table's size; may be out of date */
   bool *done;
-  const bool *was_held; /* in the round before */
-  bool *held;
   VEC(int) order;  /* of elimination */
   VEC(int) * kept; /* per eliminated variable: the factors it was read off */
 } Round;
@@ -70,20 +75,22 @@ static int scope_of(const Round *r, int v, int *scope) {
 /* Entries of the sum of v's factors. */
 static int64_t table_size(const Round *r, int v) {
   int scope[MAX_SCOPE], n = scope_of(r, v, scope);
-  int64_t size = r->p->size[v];
-  for (int i = 0; i < n && size <= r->max_table; i++) size *= r->p->size[scope[i]];
+  int64_t size = r->size[v];
+  for (int i = 0; i < n && size <= FAR_TOO_LARGE; i++) size *= r->size[scope[i]];
   return n < 0 ? INT64_MAX : size;
 }
 
 /* The entry of f when the variables take the values `value` (by variable). */
 static double entry(const Round *r, const Factor *f, const int *value) {
   int64_t at = 0;
-  for (int i = 0; i < f->n; i++) at = at * r->p->size[f->var[i]] + value[f->var[i]];
+  for (int i = 0; i < f->n; i++) at = at * r->size[f->var[i]] + value[f->var[i]];
   return f->cost[at];
 }
 
+static double own_cost(const Round *r, int v, int k) { return r->p->unary[v][r->choice[v][k]]; }
+
 static double sum_of(const Round *r, int v, const int *value) {
-  double sum = r->p->unary[v][value[v]];
+  double sum = own_cost(r, v, value[v]);
   for (int i = 0; i < r->kept[v].n; i++) sum += entry(r, &r->factor.at[r->kept[v].at[i]], value);
   return sum;
 }
@@ -117,12 +124,48 @@ typedef struct {
 static Cursor cursor(const Round *r, const Factor *f, int v, const Factor *out) {
   Cursor c = {.cost = f->cost};
   int64_t stride = 1;
-  for (int i = f->n - 1; i >= 0; stride *= r->p->size[f->var[i--]]) {
+  for (int i = f->n - 1; i >= 0; stride *= r->size[f->var[i--]]) {
     if (f->var[i] == v) c.own = stride;
     for (int k = 0; k < out->n; k++)
       if (out->var[k] == f->var[i]) c.step[k] = stride;
   }
   return c;
+}
+
+/* Which choices of a variable are possible, by the choice of the neighbour that leaves the fewest (pos: its place among
+   the others; -1: all are). */
+typedef struct {
+  int pos;
+  int *n, **at; /* by the neighbour's choice */
+} Possible;
+
+static int possible_pairs(const Round *r, const Factor *f) {
+  int n = 0;
+  for (int i = 0; i < r->size[f->var[0]] * r->size[f->var[1]]; i++) n += f->cost[i] < IMPOSSIBLE;
+  return n;
+}
+
+static Possible possible_choices(const Round *r, int v, const Factor *out) {
+  Possible p = {.pos = -1};
+  const Factor *best = NULL;
+  double least = 0.5; /* of all pairs */
+  for (int i = 0; i < r->kept[v].n; i++) {
+    const Factor *f = &r->factor.at[r->kept[v].at[i]];
+    if (f->n != 2) continue;
+    double part = (double)possible_pairs(r, f) / ((double)r->size[f->var[0]] * r->size[f->var[1]]);
+    if (part < least) least = part, best = f;
+  }
+  if (!best) return p;
+  int own = best->var[1] == v, u = best->var[!own], size = r->size[u];
+  while (out->var[++p.pos] != u) continue;
+  p.n = NEW_ARRAY(r->arena, int, size);
+  p.at = NEW_ARRAY(r->arena, int *, size);
+  for (int j = 0; j < size; j++) {
+    p.at[j] = NEW_ARRAY(r->arena, int, r->size[v]);
+    for (int k = 0; k < r->size[v]; k++)
+      if (best->cost[own ? j * r->size[v] + k : k * size + j] < IMPOSSIBLE) p.at[j][p.n[j]++] = k;
+  }
+  return p;
 }
 
 /* min over v of the sum of its factors, as a factor of the others. */
@@ -131,20 +174,27 @@ static void eliminate(Round *r, int v) {
   out.n = scope_of(r, v, out.var);
   keep_factors(r, v);
   if (out.n == 0) return;
-  const int *size = r->p->size;
+  const int *size = r->size;
   int nf = r->kept[v].n, count[MAX_SCOPE] = {0};
   int64_t entries = 1;
   for (int i = 0; i < out.n; i++) entries *= size[out.var[i]];
   Cursor *c = NEW_ARRAY(r->arena, Cursor, nf + 1);
   for (int f = 0; f < nf; f++) c[f] = cursor(r, &r->factor.at[r->kept[v].at[f]], v, &out);
-  double *sum = NEW_ARRAY(r->arena, double, size[v]);
+  int *all = NEW_ARRAY(r->arena, int, size[v]);
+  double *own = NEW_ARRAY(r->arena, double, size[v]);
+  for (int k = 0; k < size[v]; k++) all[k] = k, own[k] = own_cost(r, v, k);
+  Possible possible = possible_choices(r, v, &out);
   out.cost = NEW_ARRAY(r->arena, double, entries);
   for (int64_t at = 0; at < entries; at++) {
-    memcpy(sum, r->p->unary[v], sizeof *sum * (size_t)size[v]);
-    for (int f = 0; f < nf; f++)
-      for (int k = 0; k < size[v]; k++) sum[k] += c[f].cost[c[f].at + k * c[f].own];
-    double best = sum[0];
-    for (int k = 1; k < size[v]; k++) best = sum[k] < best ? sum[k] : best;
+    int n = possible.pos < 0 ? size[v] : possible.n[count[possible.pos]];
+    const int *choice = possible.pos < 0 ? all : possible.at[count[possible.pos]];
+    double best = IMPOSSIBLE;
+    for (int j = 0; j < n; j++) {
+      int k = choice[j];
+      double sum = own[k];
+      for (int f = 0; f < nf; f++) sum += c[f].cost[c[f].at + k * c[f].own];
+      best = sum < best ? sum : best;
+    }
     out.cost[at] = best;
     int i = out.n - 1;
     for (; i >= 0 && ++count[i] == size[out.var[i]]; i--) {
@@ -157,121 +207,258 @@ static void eliminate(Round *r, int v) {
   for (int i = 0; i < out.n; i++) enqueue(r, out.var[i]);
 }
 
-/* v stays what it is: its factors lose it. */
-static void hold(Round *r, int v) {
-  r->done[v] = r->held[v] = true;
-  for (int i = 0, n = r->of[v].n; i < n; i++) {
-    Factor *f = &r->factor.at[r->of[v].at[i]];
-    if (f->dead) continue;
-    f->dead = true;
-    Factor out = {0};
-    int64_t inner = 1, outer = 1;
-    for (int k = 0, behind = 0; k < f->n; k++) {
-      if (f->var[k] == v)
-        behind = 1;
-      else
-        out.var[out.n++] = f->var[k], *(behind ? &inner : &outer) *= r->p->size[f->var[k]];
+/* ---- dropping choices ---------------------------------------------------------------------------------------- */
+
+/* Entries of f before and behind each entry of variable v in it. */
+static void around(const Round *r, const Factor *f, int v, int64_t *outer, int64_t *inner) {
+  *outer = *inner = 1;
+  bool behind = false;
+  for (int i = 0; i < f->n; i++) {
+    if (f->var[i] == v)
+      behind = true;
+    else
+      *(behind ? inner : outer) *= r->size[f->var[i]];
+  }
+}
+
+static void keep_entries(Round *r, Factor *f, int v, int n, const int *keep) {
+  int64_t outer, inner;
+  around(r, f, v, &outer, &inner);
+  double *cost = NEW_ARRAY(r->arena, double, outer *inner *n);
+  for (int64_t o = 0; o < outer; o++)
+    for (int k = 0; k < n; k++)
+      memcpy(cost + (o * n + k) * inner, f->cost + (o * r->size[v] + keep[k]) * inner, sizeof *cost * (size_t)inner);
+  f->cost = cost;
+}
+
+/* keep: the choices that v keeps, ascending, the present one among them. */
+static void keep_choices(Round *r, int v, int n, const int *keep) {
+  for (int i = 0; i < r->of[v].n; i++) keep_entries(r, &r->factor.at[r->of[v].at[i]], v, n, keep);
+  int now = r->now[v];
+  for (int k = 0; k < n; k++) {
+    if (keep[k] == now) r->now[v] = k;
+    r->choice[v][k] = r->choice[v][keep[k]];
+  }
+  r->size[v] = n;
+}
+
+/* ---- choices that cannot be best --------------------------------------------------------------------------- */
+
+/* How much less choice j of v costs than choice i, at least, whatever f's other variable chooses. */
+static double least_gain(const Round *r, const Factor *f, int v, int i, int j) {
+  int other = f->var[f->var[0] == v], own = f->var[0] == v;
+  int64_t step = own ? 1 : r->size[v], row = own ? r->size[other] : 1;
+  const double *a = f->cost + i * row, *b = f->cost + j * row;
+  double least = a[0] - b[0];
+  for (int k = 1; k < r->size[other]; k++) {
+    double gain = a[k * step] - b[k * step];
+    least = gain < least ? gain : least;
+  }
+  return least;
+}
+
+/* Is choice j of v never worse than i? */
+static bool dominated(const Round *r, int v, int i, int j) {
+  double gain = own_cost(r, v, i) - own_cost(r, v, j);
+  for (int e = 0; e < r->of[v].n; e++) gain += least_gain(r, &r->factor.at[r->of[v].at[e]], v, i, j);
+  return gain >= 0;
+}
+
+/* Drops choices that another one is never worse than (Goldstein's criterion of dead ends); whether there were any. */
+static bool drop_dominated(Round *r, int v) {
+  int size = r->size[v], n = 0, *keep = NEW_ARRAY(r->arena, int, size);
+  bool *gone = NEW_ARRAY(r->arena, bool, size);
+  for (int i = 0; i < size; i++)
+    for (int j = 0; j < size && !gone[i] && i != r->now[v]; j++) gone[i] = j != i && !gone[j] && dominated(r, v, i, j);
+  for (int i = 0; i < size; i++)
+    if (!gone[i]) keep[n++] = i;
+  if (n < size) keep_choices(r, v, n, keep);
+  return n < size;
+}
+
+static void prune(Round *r) {
+  bool *again = NEW_ARRAY(r->arena, bool, r->p->n + 1);
+  memset(again, true, sizeof *again * (size_t)r->p->n);
+  for (int pass = 0, any = 1; any && pass < MAX_PRUNES; pass++) {
+    any = 0;
+    for (int v = 0; v < r->p->n; v++) {
+      if (!again[v]) continue;
+      again[v] = false;
+      if (r->size[v] < 2 || !drop_dominated(r, v)) continue;
+      any = 1;
+      for (int e = 0; e < r->of[v].n; e++) {
+        const Factor *f = &r->factor.at[r->of[v].at[e]];
+        again[f->var[0]] = again[f->var[1]] = true;
+      }
     }
-    if (out.n == 0) continue;
-    out.cost = NEW_ARRAY(r->arena, double, inner *outer);
+  }
+}
+
+/* ---- when tables are too large ----------------------------------------------------------------------------- */
+
+/* Adds to bound[k] the least that f can cost when v takes its choice k. */
+static void add_least(const Round *r, const Factor *f, int v, double *bound) {
+  int64_t outer, inner;
+  around(r, f, v, &outer, &inner);
+  for (int k = 0; k < r->size[v]; k++) {
+    double least = 1e300;
     for (int64_t o = 0; o < outer; o++)
-      memcpy(out.cost + o * inner, f->cost + (o * r->p->size[v] + r->x[v]) * inner, sizeof(double) * (size_t)inner);
-    add_factor(r, &out);
-    for (int k = 0; k < out.n; k++) enqueue(r, out.var[k]);
+      for (int64_t i = 0; i < inner; i++) {
+        double c = f->cost[(o * r->size[v] + k) * inner + i];
+        least = c < least ? c : least;
+      }
+    bound[k] += least;
   }
 }
 
-/* The variable with most neighbours, rather one that was not held before. */
-static int most_bound(const Round *r) {
-  int best = -1, most = -1, scope[MAX_SCOPE];
-  for (int v = 0; v < r->p->n; v++) {
-    if (r->done[v]) continue;
-    int n = scope_of(r, v, scope), weight = n < 0 ? MAX_SCOPE + 1 : n;
-    if (r->was_held && r->was_held[v]) weight -= 2 * MAX_SCOPE;
-    if (best < 0 || weight > most) best = v, most = weight;
+/* v keeps the better part of its choices, and the present one. */
+static void narrow(Round *r, int v) {
+  int size = r->size[v], n = 0, left = max_i64(1, size / r->share), *keep = NEW_ARRAY(r->arena, int, size);
+  double *bound = NEW_ARRAY(r->arena, double, size);
+  for (int k = 0; k < size; k++) bound[k] = k == r->now[v] ? -1e300 : own_cost(r, v, k);
+  for (int i = 0; i < r->of[v].n; i++)
+    if (!r->factor.at[r->of[v].at[i]].dead) add_least(r, &r->factor.at[r->of[v].at[i]], v, bound);
+  for (int k = 0; k < size && n < left; k++) {
+    int better = 0;
+    for (int i = 0; i < size; i++) better += bound[i] < bound[k] || (bound[i] == bound[k] && i < k);
+    if (better < left) keep[n++] = k;
   }
-  return best;
+  keep_choices(r, v, n, keep);
+  r->narrowed[v] = true;
 }
 
-/* The variable with the smallest table, or -1 when all that are left are too large. */
+/* The variable with the smallest table; -1 when none is left. */
 static int smallest(Round *r) {
   for (int b = 0; b < BUCKETS; b++)
     while (r->bucket[b].n > 0) {
       int v = r->bucket[b].at[r->bucket[b].n - 1];
       int64_t size = r->done[v] ? 0 : table_size(r, v);
-      if (r->done[v] || size >> b == 0 || (b < BUCKETS - 1 && size >> (b + 1))) {
-        r->bucket[b].n--; /* out of date: it is queued where it belongs as well */
-        continue;
-      }
-      return size <= r->max_table ? v : -1;
+      bool here = size >> b > 0 && (b == BUCKETS - 1 || size >> (b + 1) == 0);
+      if (!r->done[v] && here) return v;
+      r->bucket[b].n--; /* out of date */
+      if (!r->done[v] && !here) enqueue(r, v);
+      if (!r->done[v] && !here && size >> b == 0) return smallest(r); /* it has become smaller */
     }
   return -1;
 }
 
-static void start(Round *r) {
+/* A variable with one choice left is decided: its factors lose it. */
+static void drop(Round *r, int v) {
+  r->done[v] = true;
+  for (int i = 0; i < r->of[v].n; i++) {
+    Factor *f = &r->factor.at[r->of[v].at[i]];
+    if (f->dead) continue;
+    int n = 0;
+    for (int k = 0; k < f->n; k++)
+      if (f->var[k] != v) f->var[n++] = f->var[k];
+    f->n = n;
+  }
+}
+
+/* Of all that share a factor with v, the one with most choices. */
+static int widest_neighbour(const Round *r, int v) {
+  int best = v;
+  for (int i = 0; i < r->of[v].n; i++) {
+    const Factor *f = &r->factor.at[r->of[v].at[i]];
+    for (int k = 0; !f->dead && k < f->n; k++)
+      if (r->size[f->var[k]] > r->size[best]) best = f->var[k];
+  }
+  return best;
+}
+
+/* Rather one with many choices, and none that was narrowed in the round before. */
+static int weight(const Round *r, int v) { return r->size[v] < 2 ? 0 : r->size[v] + (r->before && r->before[v] ? 0 : 1000); }
+
+/* Makes v's table small enough. */
+static void make_room(Round *r, int v) {
+  int scope[MAX_SCOPE + 1];
+  while (table_size(r, v) > r->max_table) {
+    int n = scope_of(r, v, scope), widest = v;
+    for (int i = 0; i < n; i++)
+      if (weight(r, scope[i]) > weight(r, widest)) widest = scope[i];
+    if (n < 0) widest = widest_neighbour(r, v);
+    narrow(r, widest);
+    if (r->size[widest] == 1) drop(r, widest);
+  }
+}
+
+static void start(Round *r, const int *x) {
   int n = r->p->n;
   r->of = arena_alloc(r->arena, sizeof *r->of * (size_t)(n + 1));
   r->kept = arena_alloc(r->arena, sizeof *r->kept * (size_t)(n + 1));
   r->done = NEW_ARRAY(r->arena, bool, n + 1);
+  r->size = NEW_ARRAY(r->arena, int, n + 1);
+  r->now = NEW_ARRAY(r->arena, int, n + 1);
+  r->choice = NEW_ARRAY(r->arena, int *, n + 1);
+  for (int v = 0; v < n; v++) {
+    r->size[v] = r->p->size[v];
+    r->now[v] = x[v];
+    r->choice[v] = NEW_ARRAY(r->arena, int, r->size[v]);
+    for (int k = 0; k < r->size[v]; k++) r->choice[v][k] = k;
+  }
   for (int e = 0; e < r->p->edge.n; e++) {
     const MinSumEdge *g = &r->p->edge.at[e];
     assert(g->a < g->b && "edges name their variables in order");
     add_factor(r, &(Factor){2, {g->a, g->b}, g->cost, false});
   }
+  prune(r);
   for (int v = n - 1; v >= 0; v--) enqueue(r, v);
 }
 
 /* Against their order of elimination all others of its factors are known. */
-static void read_off(Round *r, int *value) {
-  for (int v = 0; v < r->p->n; v++) value[v] = r->x[v];
+static void read_off(Round *r, int *x) {
+  int *value = NEW_ARRAY(r->arena, int, r->p->n + 1);
+  memcpy(value, r->now, sizeof *value * (size_t)r->p->n);
   for (int i = r->order.n - 1; i >= 0; i--) {
-    int v = r->order.at[i], best = r->x[v];
+    int v = r->order.at[i], best = r->now[v];
     value[v] = best;
     double least = sum_of(r, v, value);
-    for (int k = 0; k < r->p->size[v]; k++) {
+    for (int k = 0; k < r->size[v]; k++) {
       value[v] = k;
       double c = sum_of(r, v, value);
       if (c < least) least = c, best = k;
     }
     value[v] = best;
   }
+  for (int v = 0; v < r->p->n; v++) x[v] = r->choice[v][value[v]];
 }
 
-/* One round; returns whether some variables had to be held. */
-static bool solve(Round *r, int *value) {
-  start(r);
-  bool any = false;
-  for (;;) {
-    int v = smallest(r);
-    if (v >= 0) {
-      eliminate(r, v);
-      continue;
-    }
-    v = most_bound(r);
-    if (v < 0) break;
-    hold(r, v);
-    any = true;
+/* One round from x to `out`; returns whether choices were dropped. */
+static bool solve(Round *r, const int *x, int *out) {
+  start(r, x);
+  bool narrowed = false;
+  for (int v; (v = smallest(r)) >= 0; eliminate(r, v)) {
+    if (table_size(r, v) <= r->max_table) continue;
+    make_room(r, v);
+    narrowed = true;
   }
-  read_off(r, value);
-  return any;
+  read_off(r, out);
+  return narrowed;
 }
 
-double minsum_improve(const MinSum *p, int *x, int64_t max_table) {
+double minsum_improve(const MinSum *p, int *x, int64_t max_table, bool hold) {
   Arena *outer = arena_new();
   double cost = minsum_cost(p, x);
-  bool *held = NULL;
-  for (int i = 0; i < MAX_ROUNDS; i++) {
+  bool *before = NULL;
+  int since = 0;
+  for (int i = 0; i < MAX_ROUNDS && since < 2; i++) {
     Arena *arena = arena_new();
-    Round r = {.p = p, .arena = arena, .x = x, .max_table = max_table, .was_held = held};
-    r.held = NEW_ARRAY(outer, bool, p->n + 1);
-    int *value = NEW_ARRAY(arena, int, p->n + 1);
-    bool again = solve(&r, value);
-    double now = minsum_cost(p, value);
-    bool better = now < cost;
-    if (better) memcpy(x, value, sizeof *x * (size_t)p->n), cost = now;
-    held = r.held;
+    Round r = {.p = p,
+               .arena = arena,
+               .max_table = max_table,
+               .share = hold == (i % 2 == 0) ? 1 << 20
+                        : i % 4 < 2          ? 2
+                                             : 4,
+               .before = before};
+    r.narrowed = NEW_ARRAY(outer, bool, p->n + 1);
+    int *out = NEW_ARRAY(arena, int, p->n + 1);
+    bool again = solve(&r, x, out);
+    double now = minsum_cost(p, out);
+    since = now < cost ? 0 : since + 1;
+    if (now < cost) memcpy(x, out, sizeof *x * (size_t)p->n), cost = now;
+    before = r.narrowed;
     arena_free(arena);
-    if (!again || (!better && i > 1)) break;
+    if (!again) break;
   }
   arena_free(outer);
   return cost;

@@ -294,6 +294,7 @@ void part_reshard(Module *m, PassContext *cx) {
   r.state = NEW_ARRAY(scratch, ValueState, nvalues + 1);
   r.factors = NEW_ARRAY(scratch, Factors *, n + 1);
   r.operands = NEW_ARRAY(scratch, Operands, n + 1);
+  r.nops = n;
   r.decided = NEW_ARRAY(scratch, Decision, n + 1);
   r.want = NEW_ARRAY(scratch, Type **, n + 1);
   for (int v = 0; v < nvalues; v++) note_value(&r, v);
