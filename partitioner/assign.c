@@ -5,11 +5,12 @@
 
      FSDP: x[b@data, d] . w[d@data, f]     the axis data: split b and gather w, or split d and reduce the result
 
-   The innermost axis goes first: it has the nearest links and, with tensors split by several axes, most to say. Small
-   programs are also planned from the outermost axis on, and both ways of making tables small are tried (minsum.h). */
+   The innermost axis goes first. Where one axis has chosen, the next finds another problem, and where tables had to be
+   made small (minsum.h), another result; so small programs are planned from the outermost axis on as well, and in both
+   ways of making tables small, and the best plan is taken. */
 #include "graph.h"
 
-enum { MAX_SWEEPS = 8, MAX_TABLE = 1 << 16, SMALL = 700 /* variables times axes */ };
+enum { MAX_SWEEPS = 8, MAX_TABLE = 1 << 16, SMALL = 600, MIDDLING = 1100 /* variables times axes */ };
 
 /* ---- plans that are kept ----------------------------------------------------------------------------------------- */
 
@@ -78,19 +79,27 @@ static double sweep_on(Reshard *r, int n, const int *axis, double cost) {
 
 void assign_layouts(Reshard *r) {
   const Mesh *m = &r->m->mesh;
-  int n = 0, inner[MAX_AXES], outer[MAX_AXES], variables = 0;
+  int n = 0, axis[2][MAX_AXES], variables = 0;
   for (int i = 0; i < m->naxes; i++)
-    if (m->axis[i].size > 1) outer[n++] = i;
-  for (int i = 0; i < n; i++) inner[i] = outer[n - 1 - i];
+    if (m->axis[i].size > 1) axis[1][n++] = i;
+  for (int i = 0; i < n; i++) axis[0][i] = axis[1][n - 1 - i];
   for (int v = 0; v < r->m->values.n; v++) /* a single use has it made as it needs it */
     if (r->state[v].uses.n < 2 && !r->state[v].pinned) r->state[v].delivers = false;
   if (n == 0) return;
-  const Plans *greedy = r->nops < SMALL ? take_plans(r) : NULL;
-  double cost = sweep(r, n, inner, false, &variables);
-  if (!greedy || variables * n > SMALL) return;
-  cost = sweep_on(r, n, inner, cost);
-  if (n == 1) return;
-  const Plans *first = take_plans(r);
-  put_plans(r, greedy);
-  if (sweep_on(r, n, outer, sweep(r, n, outer, false, &variables)) >= cost) put_plans(r, first);
+  const Plans *greedy = r->nops < MIDDLING ? take_plans(r) : NULL, *best = NULL;
+  double least = 0;
+  for (int start = 0; start < (n > 1 ? 4 : 2); start++) {
+    static const struct {
+      int order;
+      bool hold;
+    } starts[] = {{0, false}, {1, true}, {1, false}, {0, true}};
+    if (start > 0) put_plans(r, greedy);
+    const int *order = axis[starts[start].order];
+    double cost = sweep(r, n, order, starts[start].hold, &variables);
+    if (!greedy || variables * n > MIDDLING) return;
+    if (variables * n <= SMALL) cost = sweep_on(r, n, order, cost);
+    if (!best || cost < least) best = take_plans(r), least = cost;
+    if (variables * n > SMALL && start == 1) break;
+  }
+  put_plans(r, best);
 }

@@ -185,6 +185,15 @@ static bool worth_splitting(const Graph *g, const Split *s, int64_t n) {
   return n > 1 && split_count(s) * g->r->m->mesh.axis[g->axis].size < 2 * n;
 }
 
+/* May the axis stand at that place of a list: outer axes before it, inner ones behind it, or as somebody wrote it? */
+static bool in_order(const Graph *g, const Split *s, int pos) {
+  for (int i = 0; i < s->n; i++) {
+    int first = i < pos ? s->part[i].axis : g->axis, second = i < pos ? g->axis : s->part[i].axis;
+    if (first > second && !(g->r->inverted[first] >> second & 1)) return false;
+  }
+  return true;
+}
+
 /* The layouts of t that differ only in how the axis splits its open dims: not at all, or one dim at any place in its
    list. Dims of `fixed` stay as they are. */
 static int variants(Graph *g, const Type *t, unsigned fixed, int *out, int max) {
@@ -196,6 +205,7 @@ static int variants(Graph *g, const Type *t, unsigned fixed, int *out, int max) 
     const Split *s = &base.dim[d].split;
     if (fixed >> d & 1 || !worth_splitting(g, s, base.dim[d].size) || s->n == MAX_PARTS) continue;
     for (int pos = 0; pos <= s->n && n < max; pos++) {
+      if (!in_order(g, s, pos)) continue;
       Type one = base;
       insert_part(&one.dim[d].split, pos, whole);
       one.dim[d].split.granule = t->dim[d].split.granule;
@@ -410,7 +420,8 @@ static void add_splits(const Graph *g, OpVar *v, const Choice *base) {
   AxisPart whole = axis_whole(&g->r->m->mesh, g->axis);
   for (int i = 0; i < f->n; i++) {
     if (!f->splits[i] || !worth_splitting(g, &base->split[i], f->range[i]) || base->split[i].n == MAX_PARTS) continue;
-    for (int pos = 0; pos <= base->split[i].n; pos++) add_strategy(g, v, (Strategy){1, {i}, {pos}, {whole}, 0});
+    for (int pos = 0; pos <= base->split[i].n; pos++)
+      if (in_order(g, &base->split[i], pos)) add_strategy(g, v, (Strategy){1, {i}, {pos}, {whole}, 0});
   }
 }
 

@@ -268,6 +268,12 @@ static void note_wants(void *cx, Region *reg, Op *op, int64_t times) {
   if (op_class(op->kind) == CLS_SPACE) choose_wants(cx, op);
 }
 
+static void note_order(Reshard *r, const Split *s) {
+  for (int i = 0; i < s->n; i++)
+    for (int k = i + 1; k < s->n; k++)
+      if (s->part[i].axis > s->part[k].axis) r->inverted[s->part[i].axis] |= 1u << s->part[k].axis;
+}
+
 static void note_value(Reshard *r, ValueId v) {
   ValueState *s = &r->state[v];
   const Op *def = r->m->values.at[v].def;
@@ -280,6 +286,7 @@ static void note_value(Reshard *r, ValueId v) {
     if (split->n == 0) split->granule = 0;
   }
   s->pinned = s->fixed && def && op_class(def->kind) != CLS_LEAF;
+  for (int d = 0; d < s->wish.rank; d++) note_order(r, &s->wish.dim[d].split);
   s->home = s->place = s->wish;
 }
 

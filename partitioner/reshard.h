@@ -58,6 +58,7 @@ typedef struct {
   Factors **factors;  /* by op->order */
   Type ***want;       /* by op->order and slot: the layout wanted of operands that have other consumers too */
   Operands *operands; /* by op->order: as they were before the program is edited */
+  unsigned inverted[MAX_AXES]; /* bit b of [a]: a dim is split over a and then b, although b is outside of a */
   int nops;
   Decision *decided;  /* by op->order: of the walks so far, then of the choice over the whole program */
   bool changed;       /* a value had to be completed after all: walk again */
