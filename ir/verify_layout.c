@@ -288,7 +288,8 @@ static bool whole_indices(Check *c) {
   const Space *s = &op->space;
   bool attends = op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_GRAD;
   bool selects = op->kind == OP_ARGMAX || op->kind == OP_TOPK;
-  for (int i = s->nout; i < s->n && (attends || selects); i++)
+  int first = s->nout + (op->kind == OP_ATTENTION_GRAD ? op->nkey : 0); /* each rank adds what its keys give */
+  for (int i = first; i < s->n && (attends || selects); i++)
     if (!whole(c, i, attends ? "keys and contracted indices are whole" : "what is selected along is whole")) return false;
   if (op->kind == OP_SCAN) return whole(c, op->along, "a scan runs along a whole dim");
   if (op->kind == OP_TOPK) return whole(c, s->nout - 1, "the winners are whole");

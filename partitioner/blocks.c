@@ -19,6 +19,8 @@
                                             %v[b,j], %r[b,j] = topk[q: k*m] %w[b, q // m, q % m]
                                             %i[b,j] = gather %g[b, %r[b,j] // m, %r[b,j] % m]
 
+   Attention along its keys: blocks_attention.c.
+
    Uneven chunks: past the end a scan adds 0, and a topk sees the least value there is, which never wins: it comes after
    all of the dim's own, and equals keep their order because candidates are in the order of e. */
 #include "blocks.h"
@@ -26,29 +28,14 @@
 #include <limits.h>
 #include <math.h>
 
-/* The index that a block op runs along, dealt out. */
-typedef struct {
-  int index;
-  int64_t range, n, k; /* n elements in each of k chunks */
-  Split chunks;        /* of the index over chunks */
-} Deal;
-
-typedef struct {
-  Module *m;
-  Region *region;
-  Op *op;   /* the one that is rewritten */
-  Space at; /* its space */
-  Deal deal;
-  Pending sums; /* what operands that it passes on are pending over */
-  const char *name;
-} Block;
-
 bool block_along(const Op *op, int i) {
   const Space *s = &op->space;
+  int rows[MAX_RANK];
   switch (op->kind) {
   case OP_SCAN: return i == op->along && s->n < MAX_INDEX && s->nout < MAX_RANK;
   case OP_ARGMAX: return i >= s->nout && i < s->n;
   case OP_TOPK: return i == s->nout && s->n < MAX_INDEX && s->nout < MAX_RANK;
+  case OP_ATTENTION: return i >= s->nout && i < s->nout + op->nkey && attention_rows(op, rows) + op->nkey <= MAX_RANK;
   default: return false;
   }
 }
@@ -66,7 +53,7 @@ static Index chunk_index(Arena *a, const Index *of, const Deal *d) {
   return (Index){.name = arena_printf(a, "%s.chunk", of->name), .range = d->k, .split = d->chunks};
 }
 
-static Type type_over(const Space *s, int n, DType dtype, const Pending *p) {
+Type block_type(const Space *s, int n, DType dtype, const Pending *p) {
   Type t = {.dtype = dtype, .rank = n, .pending = *p};
   for (int i = 0; i < n; i++) t.dim[i] = (Dim){.name = s->idx[i].dim, .size = s->idx[i].range, .split = s->idx[i].split};
   return t;
@@ -87,21 +74,21 @@ static Space chunk_space(const Block *b, int from, int more) {
 
 /* ---- building ------------------------------------------------------------------------------------------------- */
 
-static Op *new_op(const Block *b, OpKind kind) {
+Op *block_new_op(const Block *b, OpKind kind) {
   Op *op = ir_op(b->m, kind, b->op->loc);
   op->phase = b->op->phase;
   op->tag = b->op->tag;
   return op;
 }
 
-static ValueId add_op(const Block *b, Op *op, const char *what, Type t) {
+ValueId block_add_op(const Block *b, Op *op, const char *what, Type t) {
   ValueId v = ir_out(b->m, op, arena_printf(b->m->arena, "%s.%s", b->name, what), t);
   if (op->nout == 1) ir_append(b->m, b->region, op);
   return v;
 }
 
-static ValueId change_layout(const Block *b, ValueId v, const Type *to, const char *why) {
-  Op *op = new_op(b, OP_RESHARD);
+ValueId block_change_layout(const Block *b, ValueId v, const Type *to, const char *why) {
+  Op *op = block_new_op(b, OP_RESHARD);
   op->why = why;
   ir_in(b->m, op, v);
   ValueId out = ir_out(b->m, op, b->m->values.at[v].name, *to);
@@ -109,7 +96,7 @@ static ValueId change_layout(const Block *b, ValueId v, const Type *to, const ch
   return out;
 }
 
-static const char *why_text(const Block *b, const char *what) {
+const char *block_why_text(const Block *b, const char *what) {
   const Index *x = &b->at.idx[b->deal.index];
   return arena_printf(b->m->arena, "%%%s runs along %s, which is split over %s: %s", b->name, x->name,
                       ir_print_split(b->m, &b->deal.chunks, b->m->arena), what);
@@ -126,18 +113,17 @@ static Expr *read_plain(const Block *b, int o, DType d, int n) {
   return ex_read(b->m->arena, o, d, n, ix, NULL);
 }
 
-static Expr *read_value(const Block *b, Op *op, ValueId v, int n, IExpr **ix) {
+Expr *block_read_value(const Block *b, Op *op, ValueId v, int n, IExpr **ix) {
   ir_in(b->m, op, v);
   return ex_read(b->m->arena, op->nin - 1, b->m->values.at[v].type.dtype, n, ix, NULL);
 }
 
-/* op becomes another kind of op with the same results. */
-static void become(Op *op, OpKind kind) {
+void block_become(Op *op, OpKind kind) {
   op->kind = kind;
   op->nin = 0;
   op->reduce = RED_NONE;
   op->reverse = false;
-  op->along = 0;
+  op->along = op->nkey = 0;
 }
 
 /* ---- bodies past the end ---------------------------------------------------------------------------------------- */
@@ -181,7 +167,7 @@ static IExpr *place_in_dim(const Block *b, int chunk, int within) {
 static ValueId scan_chunks(const Block *b) {
   Arena *a = b->m->arena;
   int t = b->deal.index, within = b->at.nout;
-  Op *op = new_op(b, OP_SCAN);
+  Op *op = block_new_op(b, OP_SCAN);
   take_operands(b, op);
   op->space = chunk_space(b, within, 1);
   op->space.nout = within + 1;
@@ -192,28 +178,28 @@ static ValueId scan_chunks(const Block *b) {
   IExpr *by[MAX_INDEX];
   for (int i = 0; i < b->at.n; i++) by[i] = i == t ? place_in_dim(b, t, within) : ix_index(a, i);
   op->body = chunk_body(b, &op->space, by, ex_int(a, b->op->body->dtype, 0));
-  return add_op(b, op, "local", type_over(&op->space, within + 1, b->op->body->dtype, &b->sums));
+  return block_add_op(b, op, "local", block_type(&op->space, within + 1, b->op->body->dtype, &b->sums));
 }
 
 /* The last element of each chunk, which has gone through all of it: %e[b,c]. */
 static ValueId scan_totals(const Block *b, ValueId local) {
   Arena *a = b->m->arena;
   int n = b->at.nout;
-  Op *op = new_op(b, OP_NEST);
+  Op *op = block_new_op(b, OP_NEST);
   op->space = b->at;
   op->space.idx[b->deal.index] = chunk_index(a, &b->at.idx[b->deal.index], &b->deal);
   IExpr *ix[MAX_RANK];
   for (int i = 0; i < n; i++) ix[i] = ix_index(a, i);
   ix[n] = ix_const(a, b->op->reverse ? 0 : b->deal.n - 1);
-  op->body = read_value(b, op, local, n + 1, ix);
-  return add_op(b, op, "total", type_over(&op->space, n, op->body->dtype, &b->sums));
+  op->body = block_read_value(b, op, local, n + 1, ix);
+  return block_add_op(b, op, "total", block_type(&op->space, n, op->body->dtype, &b->sums));
 }
 
 /* What the chunks before (in the scan's direction) add: %o[b,c]. */
 static ValueId scan_offsets(const Block *b, ValueId totals) {
   Arena *a = b->m->arena;
   int t = b->deal.index, n = b->at.nout;
-  Op *op = new_op(b, OP_NEST);
+  Op *op = block_new_op(b, OP_NEST);
   op->reduce = RED_SUM;
   op->space = b->at;
   op->space.idx[t] = chunk_index(a, &b->at.idx[t], &b->deal);
@@ -221,11 +207,11 @@ static ValueId scan_offsets(const Block *b, ValueId totals) {
   op->space.idx[n] = (Index){.name = arena_printf(a, "%s.other", b->at.idx[t].name), .range = b->deal.k};
   IExpr *ix[MAX_RANK];
   for (int i = 0; i < n; i++) ix[i] = ix_index(a, i == t ? n : i);
-  Expr *total = read_value(b, op, totals, n, ix);
+  Expr *total = block_read_value(b, op, totals, n, ix);
   ExprOp before = b->op->reverse ? EX_GT : EX_LT;
   Expr *counts = ex_2(a, before, ex_index(a, ix_index(a, n)), ex_index(a, ix_index(a, t)));
   op->body = ex_where(a, counts, total, ex_int(a, total->dtype, 0));
-  return add_op(b, op, "offset", type_over(&op->space, n, total->dtype, &b->sums));
+  return block_add_op(b, op, "offset", block_type(&op->space, n, total->dtype, &b->sums));
 }
 
 static void block_scan(Block *b) {
@@ -233,31 +219,30 @@ static void block_scan(Block *b) {
   int t = b->deal.index, n = b->at.nout;
   ValueId local = scan_chunks(b), total = scan_totals(b, local);
   Type whole = without_split(b->m->values.at[total].type, t);
-  ValueId offset = scan_offsets(b, change_layout(b, total, &whole, why_text(b, "the totals of the chunks")));
-  become(b->op, OP_NEST);
+  ValueId offset = scan_offsets(b, block_change_layout(b, total, &whole, block_why_text(b, "the totals of the chunks")));
+  block_become(b->op, OP_NEST);
   IExpr *ix[MAX_RANK];
   for (int i = 0; i < n; i++) ix[i] = i == t ? ix_div(a, ix_index(a, t), b->deal.n) : ix_index(a, i);
   ix[n] = ix_mod(a, ix_index(a, t), b->deal.n);
-  Expr *own = read_value(b, b->op, local, n + 1, ix);
-  b->op->body = ex_2(a, EX_ADD, own, read_value(b, b->op, offset, n, ix));
+  Expr *own = block_read_value(b, b->op, local, n + 1, ix);
+  b->op->body = ex_2(a, EX_ADD, own, block_read_value(b, b->op, offset, n, ix));
 }
 
 /* ---- argmax ------------------------------------------------------------------------------------------------------- */
 
-/* The parts of all indices that are reduced, as what a reduction leaves pending. */
-static Pending reduced_parts(const Space *s, Reduce kind) {
+Pending block_parts(const Space *s, int from, int to, Reduce kind) {
   Pending p = {.kind = kind};
-  for (int i = s->nout; i < s->n; i++)
+  for (int i = from; i < to; i++)
     for (int j = 0; j < s->idx[i].split.n; j++) p.part[p.n++] = s->idx[i].split.part[j];
   return p;
 }
 
 static Type argmax_type(const Space *s, DType dtype, Reduce kind) {
-  Pending p = reduced_parts(s, kind);
-  return type_over(s, s->nout, dtype, &p);
+  Pending p = block_parts(s, s->nout, s->n, kind);
+  return block_type(s, s->nout, dtype, &p);
 }
 
-static Type completed(Type t) {
+Type block_completed(Type t) {
   t.pending = (Pending){0};
   return t;
 }
@@ -266,8 +251,8 @@ static Type completed(Type t) {
 static ValueId reduce_all(const Block *b, Op *op, Reduce kind, const char *what, const char *why) {
   op->reduce = kind;
   op->space = b->at;
-  Type raw = argmax_type(&b->at, op->body->dtype, kind), whole = completed(raw);
-  return change_layout(b, add_op(b, op, what, raw), &whole, why_text(b, why));
+  Type raw = argmax_type(&b->at, op->body->dtype, kind), whole = block_completed(raw);
+  return block_change_layout(b, block_add_op(b, op, what, raw), &whole, block_why_text(b, why));
 }
 
 /* The row-major number of a point in the whole range; *all: how many there are. */
@@ -285,7 +270,7 @@ static IExpr *number_of(const Block *b, int64_t *all) {
 static void block_argmax(Block *b) {
   Arena *a = b->m->arena;
   int n = b->at.nout;
-  Op *most = new_op(b, OP_NEST), *first = new_op(b, OP_NEST);
+  Op *most = block_new_op(b, OP_NEST), *first = block_new_op(b, OP_NEST);
   take_operands(b, most), take_operands(b, first);
   most->body = b->op->body;
   ValueId max = reduce_all(b, most, RED_MAX, "max", "the largest of all");
@@ -295,7 +280,7 @@ static void block_argmax(Block *b) {
   Expr *reached = ex_2(a, EX_EQ, b->op->body, read_plain(b, first->nin - 1, b->op->body->dtype, n));
   first->body = ex_where(a, reached, ex_index(a, number), ex_int(a, I32, all));
   ValueId at = reduce_all(b, first, RED_MIN, "first", "the first place of the largest");
-  become(b->op, OP_NEST);
+  block_become(b->op, OP_NEST);
   b->op->space.n = n;
   ir_in(b->m, b->op, at);
   Expr *found = read_plain(b, 0, I32, n);
@@ -329,7 +314,7 @@ static Space candidate_space(Arena *a, const Space *at, const Deal *d) {
 static void topk_chunks(const Block *b, ValueId *value, ValueId *number) {
   Arena *a = b->m->arena;
   int chunk = b->at.nout - 1, old = b->at.nout;
-  Op *op = new_op(b, OP_TOPK), *global = new_op(b, OP_NEST);
+  Op *op = block_new_op(b, OP_TOPK), *global = block_new_op(b, OP_NEST);
   take_operands(b, op);
   Space winners = candidate_space(a, &b->at, &b->deal);
   op->space = winners;
@@ -341,13 +326,13 @@ static void topk_chunks(const Block *b, ValueId *value, ValueId *number) {
   op->body = chunk_body(b, &op->space, by, least(a, b->op->body->dtype));
   int64_t others = 1; /* the other selected indices count within the one that is dealt out */
   for (int i = old + 1; i < b->at.n; i++) others *= b->at.idx[i].range;
-  *value = add_op(b, op, "chunk", type_over(&winners, winners.n, op->body->dtype, &b->sums));
-  ValueId in_chunk = ir_out(b->m, op, arena_printf(a, "%s.within", b->name), type_over(&winners, winners.n, I32, &b->sums));
+  *value = block_add_op(b, op, "chunk", block_type(&winners, winners.n, op->body->dtype, &b->sums));
+  ValueId in_chunk = ir_out(b->m, op, arena_printf(a, "%s.within", b->name), block_type(&winners, winners.n, I32, &b->sums));
   ir_in(b->m, global, in_chunk);
   global->space = winners;
   Expr *start = ex_index(a, ix_scale(a, ix_index(a, chunk), b->deal.n * others));
   global->body = ex_2(a, EX_ADD, start, read_plain(b, 0, I32, winners.n));
-  *number = add_op(b, global, "number", type_over(&winners, winners.n, I32, &b->sums));
+  *number = block_add_op(b, global, "number", block_type(&winners, winners.n, I32, &b->sums));
 }
 
 /* Where candidate q is, of all in one row: [b, q // m, q % m]. */
@@ -360,8 +345,7 @@ static void place_candidate(const Block *b, IExpr **ix, const IExpr *q) {
   ix[chunk + 1] = ix_mod(a, q, m);
 }
 
-/* The first result of the op is now made by `to`. */
-static void move_first_result(Module *m, Op *from, Op *to) {
+void block_move_first_result(Module *m, Op *from, Op *to) {
   ValueId v = from->out[0];
   to->out = NEW_ARRAY(m->arena, ValueId, 2);
   to->out[0] = v;
@@ -376,17 +360,17 @@ static void move_first_result(Module *m, Op *from, Op *to) {
 static Op *merge_candidates(const Block *b, ValueId value) {
   Arena *a = b->m->arena;
   int n = b->at.nout;
-  Op *merge = new_op(b, OP_TOPK);
+  Op *merge = block_new_op(b, OP_TOPK);
   merge->space = b->at;
   merge->space.n = n + 1;
   merge->space.idx[n] =
       (Index){.name = arena_printf(a, "%s.candidate", b->at.idx[n].name), .range = b->deal.k * candidates(&b->at, &b->deal)};
   IExpr *ix[MAX_RANK];
   place_candidate(b, ix, ix_index(a, n));
-  merge->body = read_value(b, merge, value, n + 1, ix);
+  merge->body = block_read_value(b, merge, value, n + 1, ix);
   Type places = b->m->values.at[b->op->out[1]].type;
   ir_append(b->m, b->region, merge);
-  move_first_result(b->m, b->op, merge);
+  block_move_first_result(b->m, b->op, merge);
   ir_out(b->m, merge, arena_printf(a, "%s.place", b->name), places);
   return merge;
 }
@@ -397,10 +381,10 @@ static void block_topk(Block *b) {
   ValueId value, number;
   topk_chunks(b, &value, &number);
   Type values = without_split(b->m->values.at[value].type, n - 1), numbers = without_split(b->m->values.at[number].type, n - 1);
-  value = change_layout(b, value, &values, why_text(b, "the candidates of all chunks"));
-  number = change_layout(b, number, &numbers, why_text(b, "where the candidates are"));
+  value = block_change_layout(b, value, &values, block_why_text(b, "the candidates of all chunks"));
+  number = block_change_layout(b, number, &numbers, block_why_text(b, "where the candidates are"));
   Op *merge = merge_candidates(b, value);
-  become(b->op, OP_GATHER);
+  block_become(b->op, OP_GATHER);
   ir_in(b->m, b->op, number);
   ir_in(b->m, b->op, merge->out[1]);
   b->op->space.n = n;
@@ -438,23 +422,32 @@ int block_moves(const Module *m, const Op *op, const Split *split, const Pending
   switch (op->kind) {
   case OP_SCAN:
     s.idx[i] = chunk_index(m->arena, &op->space.idx[i], &deal);
-    t = type_over(&s, s.nout, d, sums);
+    t = block_type(&s, s.nout, d, sums);
     out[0] = (BlockMove){t, without_split(t, i)};
     return 1;
   case OP_TOPK:
     s = candidate_space(m->arena, &s, &deal);
-    t = type_over(&s, s.nout, d, sums);
+    t = block_type(&s, s.nout, d, sums);
     out[0] = (BlockMove){t, without_split(t, s.nout - 2)};
     t.dtype = I32;
     out[1] = (BlockMove){t, without_split(t, s.nout - 2)};
     return 2;
+  case OP_ATTENTION: return block_attention_moves(op, &s, out);
   default:
     t = argmax_type(&s, d, RED_MAX);
-    out[0] = (BlockMove){t, completed(t)};
+    out[0] = (BlockMove){t, block_completed(t)};
     t = argmax_type(&s, I32, RED_MIN);
-    out[1] = (BlockMove){t, completed(t)};
+    out[1] = (BlockMove){t, block_completed(t)};
     return 2;
   }
+}
+
+static bool counts_again(const Op *op, int i) {
+  if (op->kind == OP_TOPK) return i < op->space.nout;
+  if (op->kind != OP_ATTENTION || block_along(op, i)) return true;
+  int row[MAX_RANK], n = attention_rows(op, row), k = 0;
+  while (k < n && row[k] != i) k++;
+  return k < n;
 }
 
 double block_points(const Op *op, const Split *split) {
@@ -462,8 +455,8 @@ double block_points(const Op *op, const Split *split) {
   int along = split_along(op, split);
   double points = 1;
   for (int i = 0; i < s->n; i++)
-    if (op->kind != OP_TOPK || i < s->nout) points *= (double)split_capacity(&split[i], s->idx[i].range);
-  if (op->kind != OP_TOPK) return points; /* argmax: a second time; scan: the offsets are added */
+    if (counts_again(op, i)) points *= (double)split_capacity(&split[i], s->idx[i].range);
+  if (op->kind != OP_TOPK) return points; /* argmax: a second time; scan: offsets are added; attention: its scores */
   Deal d = deal_of(s, &split[along], along);
   return points * (double)(d.k * candidates(s, &d)); /* all ranks merge all candidates */
 }
@@ -478,4 +471,5 @@ void block_op(Module *m, Region *region, Op *op) {
   if (op->kind == OP_SCAN) block_scan(&b);
   if (op->kind == OP_ARGMAX) block_argmax(&b);
   if (op->kind == OP_TOPK) block_topk(&b);
+  if (op->kind == OP_ATTENTION) block_attention(&b);
 }

@@ -325,7 +325,7 @@ static double points(const Search *s) {
 static double block_cost(Search *s) {
   if (!block_needed(s->op, s->now.split)) return 0;
   const Pending none = {0};
-  BlockMove move[2];
+  BlockMove move[BLOCK_MOVES];
   int n = block_moves(s->r->m, s->op, s->now.split, s->sums ? s->sums : &none, move);
   if (s->op->kind == OP_TOPK && s->r->state[s->op->out[1]].uses.n == 0) n = 1;
   double cost = block_points(s->op, s->now.split) * BYTES_PER_POINT;

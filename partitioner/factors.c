@@ -7,7 +7,7 @@
    A dim of an operand is a factor when every read of it is exactly that index and the index runs over the whole
    dim; then both may be split alike. Of a dim that is read in any other way reads.c tells what a rank needs. A split
    factor that a result lacks leaves that result pending, unless the op runs along it (blocks.c). What cannot be split
-   yet: attention's keys, contracted and value indices. */
+   yet: attention's contracted and value indices. */
 #include "blocks.h"
 
 enum { UNREAD = -2 };
@@ -81,7 +81,8 @@ static void set_splittable(const Op *op, Factors *f) {
   bool attends = op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_GRAD;
   for (int i = 0; i < s->n; i++) {
     f->blocks[i] = block_along(op, i);
-    f->splits[i] = f->works[i] = f->blocks[i] || !((selects || attends) && i >= s->nout);
+    bool key = op->kind == OP_ATTENTION_GRAD && i >= s->nout && i < s->nout + op->nkey;
+    f->splits[i] = f->works[i] = f->blocks[i] || key || !((selects || attends) && i >= s->nout);
   }
   if (op->kind == OP_SCAN) f->splits[op->along] = f->blocks[op->along];
   if (op->kind == OP_TOPK) f->splits[s->nout - 1] = false;
@@ -118,6 +119,22 @@ static void set_results(const Module *m, const Op *op, Factors *f) {
   if (op->kind == OP_ATTENTION) attention_rows(op, f->out[1].index);
 }
 
+/* Attention is split along its keys only where k or v are leaves that lie so: what is computed is as cheaply computed
+   where it is needed. */
+static void set_keys(const Module *m, const Op *op, Factors *f) {
+  for (int i = op->space.nout; i < op->space.nout + op->nkey; i++) {
+    bool comes = false;
+    for (int r = 1; r < 3; r++) {
+      const Value *v = &m->values.at[op->in[op->read[r]->operand]];
+      const Type *t = &v->type;
+      bool leaf = v->def && op_class(v->def->kind) == CLS_LEAF;
+      for (int d = 0; d < t->rank && leaf; d++) comes |= f->in[op->read[r]->operand].index[d] == i && t->dim[d].split.n > 0;
+    }
+    f->splits[i] &= comes;
+    f->works[i] = f->splits[i];
+  }
+}
+
 Factors *part_factors(const Module *m, const Op *op, Arena *a) {
   assert(op_class(op->kind) == CLS_SPACE && "only an op with an index space has factors");
   Factors *f = NEW(a, Factors);
@@ -142,6 +159,7 @@ Factors *part_factors(const Module *m, const Op *op, Arena *a) {
     for (int d = 0; d < MAX_RANK; d++)
       if (f->in[o].index[d] == UNREAD) f->in[o].index[d] = NO_FACTOR;
   set_results(m, op, f);
+  if (op_reads(op) > 0) set_keys(m, op, f);
   return f;
 }
 

@@ -367,7 +367,7 @@ static double work_cost(const Graph *g, const Op *op, const Choice *c) {
 /* What an op that runs along a split index exchanges, and computes besides. */
 static double block_cost(Graph *g, const Op *op, const Choice *c, const Pending *sums) {
   if (!block_needed(op, c->split)) return 0;
-  BlockMove move[2];
+  BlockMove move[BLOCK_MOVES];
   int n = block_moves(g->r->m, op, c->split, sums, move);
   if (op->kind == OP_TOPK && state(g, op->out[1])->uses.n == 0) n = 1;
   double cost = block_points(op, c->split) * (double)dtype_size(state(g, op->out[0])->home.dtype) / g->r->cluster->memory;

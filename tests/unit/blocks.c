@@ -37,14 +37,14 @@ static int rewrite(Module *m, const char *index, int64_t k) {
   return done;
 }
 
-static void same_in_chunks(const char *text, const char *index, int64_t k) {
+static void same_in_chunks(const char *text, const char *index, int64_t k, DomainKind domain) {
   Arena *a = arena_new();
   const char *why = NULL;
   Module *m = parse(a, text), *whole = ir_clone(m, a);
   CHECK(rewrite(m, index, k) > 0);
   if (!ir_verify(m, NULL, &why)) unit_fail(__FILE__, __LINE__, "%s in %d: %s\n%s", index, (int)k, why, ir_print(m, a));
-  EvalRun *x = eval_new(whole, a, (EvalOptions){.domain = DOMAIN_INT, .seed = 5});
-  EvalRun *y = eval_new(m, a, (EvalOptions){.domain = DOMAIN_INT, .seed = 5});
+  EvalRun *x = eval_new(whole, a, (EvalOptions){.domain = domain, .seed = 5});
+  EvalRun *y = eval_new(m, a, (EvalOptions){.domain = domain, .seed = 5});
   if (!eval_step(x, &why) || !eval_step(y, &why)) unit_fail(__FILE__, __LINE__, "%s in %d: %s", index, (int)k, why);
   const Region *g = whole->programs.at[0].body;
   for (int i = 0; i < g->ops.n && !why; i++) {
@@ -59,7 +59,7 @@ static void same_in_chunks(const char *text, const char *index, int64_t k) {
 }
 
 static void in_all_chunks(const char *text, const char *index) {
-  for (int64_t k = 1; k <= 9; k++) same_in_chunks(text, index, k);
+  for (int64_t k = 1; k <= 9; k++) same_in_chunks(text, index, k, DOMAIN_INT);
 }
 
 #define PROGRAM(body)                                                                                                            \
@@ -105,4 +105,15 @@ UNIT(integers_are_selected_too) {
                         "%k[b]: i32[B=3] = argmax[t: T=7] %n[b,t]\n%s[b,t]: i32[B=3, T=7] = scan[t] %n[b,t]\n"
                         "tap output \"v\" %v\ntap output \"i\" %i\ntap output \"k\" %k\ntap output \"s\" %s\n"),
                 "t");
+}
+
+UNIT(attention_along_split_keys_is_plain_nests) {
+  const char *text = "stage annotated\nmesh m(x = 1)\nprogram stage 0 {\n"
+                     "%q: f32[B=2, T=3, H=2, K=2] = input \"q\" table(\"q.npy\")\n"
+                     "%k: f32[B=2, U=5, K=2] = input \"k\" table(\"k.npy\")\n"
+                     "%v: f32[U=5, B=2, E=3] = input \"v\" table(\"v.npy\")\n"
+                     "%a[b,t,e,h]: f32[B=2, T=3, E=3, H=2], %s[b,t,h]: f32[B=2, T=3, H=2] = attention keys[u: U=5] dot[k: K=2] "
+                     "q %q[b,t,h,k] k %k[b,u,k] v %v[u,b,e] score where(idx(u) < idx(2*t), dot * 0.5, -inf)\n"
+                     "tap output \"a\" %a\ntap output \"s\" %s\n}\n";
+  for (int64_t k = 1; k <= 6; k++) same_in_chunks(text, "u", k, DOMAIN_MOD);
 }
