@@ -578,6 +578,10 @@ static bool may_stack_pending(const Graph *g, const Op *op, int i) {
 static void add_stacked(Graph *g, const Op *op, int i, double times, double inner) {
   ValueId y = op->body_region->yields.at[i], out = op->out[i];
   PlaceVar *p = add_place(g, out, state(g, out)->fixed | 1, may_stack_pending(g, op, i));
+  for (int k = 0; k < p->n; k++) {
+    const Type *t = type_at(g, p->layout[k]);
+    g->p.unary[p->var][k] += g->r->memory_price * (double)type_capacity(t) * (double)dtype_size(t->dtype);
+  }
   Port made = g->port[y];
   if (i >= op->nout - op->nsaved && !g->r->keep_gathered && !made.hidden) made.home = NULL;
   connect(g, &made, p->var, p->n, shift_all(g, &state(g, y)->home, p->n, p->layout), inner);

@@ -290,6 +290,39 @@ static void note_value(Reshard *r, ValueId v) {
   s->home = s->place = s->wish;
 }
 
+/* Bytes that a rank needs, about: leaves and what repeats stack, mostly for their reverse, are kept during the step; at
+   any time a few tensors more are alive. (codegen/buffers.c knows exactly, when all is decided.) */
+static double bytes_needed(const Reshard *r) {
+  enum { ALIVE = 3 };
+  double sum = 0, largest = 0;
+  for (int v = 0; v < r->m->values.n; v++) {
+    const Op *def = r->m->values.at[v].def;
+    if (!def) continue;
+    bool leaf = op_class(def->kind) == CLS_LEAF, stacked = def->kind == OP_REPEAT && r->m->values.at[v].result >= def->ncarried;
+    const Type *t = leaf ? &r->state[v].wish : &r->state[v].place;
+    double bytes = (double)type_capacity(t) * (double)dtype_size(t->dtype);
+    if (leaf || stacked)
+      sum += bytes;
+    else if (bytes > largest)
+      largest = bytes;
+  }
+  return sum + ALIVE * largest;
+}
+
+/* The layouts of least cost; what is kept gets dearer until it fits the limit, or nothing helps. */
+static void assign_within(Reshard *r, int64_t limit) {
+  double byte = 0;
+  for (int i = 0; i < r->m->mesh.naxes; i++)
+    if (byte == 0 || 1 / r->cluster->bandwidth[i] > byte) byte = 1 / r->cluster->bandwidth[i];
+  r->memory_price = 1e-9 * byte; /* settles ties */
+  assign_layouts(r);
+  if (limit <= 0) return;
+  for (double price = 1e-3; price < 1e4 && bytes_needed(r) > (double)limit; price *= 10) {
+    r->memory_price = price * byte;
+    assign_layouts(r);
+  }
+}
+
 void part_reshard(Module *m, PassContext *cx) {
   part_separate(m);
   Arena *scratch = arena_new();
@@ -297,6 +330,7 @@ void part_reshard(Module *m, PassContext *cx) {
   Reshard r = {.m = m, .scratch = scratch};
   r.cluster = cx->cluster ? cx->cluster : cluster_default(scratch, &m->mesh);
   r.planner = plan_new(scratch, &m->mesh, r.cluster);
+  plan_limit(r.planner, cx->memory_limit);
   r.keep_gathered = cx->keep_gathered;
   r.state = NEW_ARRAY(scratch, ValueState, nvalues + 1);
   r.factors = NEW_ARRAY(scratch, Factors *, n + 1);
@@ -308,7 +342,7 @@ void part_reshard(Module *m, PassContext *cx) {
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, note_op, &r);
   for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, note_wants, &r);
   greedy_layouts(&r);
-  if (!cx->propagate_only) assign_layouts(&r);
+  if (!cx->propagate_only) assign_within(&r, cx->memory_limit);
   for (int v = 0; v < nvalues; v++) r.state[v].keep = true; /* only a pin hides how a value is made */
   for (int i = 0; i < m->programs.n; i++) edit_region(&r, m->programs.at[i].body);
   m->stage = STAGE_SHARDED;

@@ -54,6 +54,7 @@ typedef struct {
   Planner *planner;
   const Cluster *cluster;
   bool keep_gathered;
+  double memory_price; /* seconds that a byte counts as which a rank keeps from forward to backward */
   ValueState *state;  /* per value of the module as it was */
   Factors **factors;  /* by op->order */
   Type ***want;       /* by op->order and slot: the layout wanted of operands that have other consumers too */
