@@ -185,8 +185,10 @@ static bool worth_splitting(const Graph *g, const Split *s, int64_t n) {
   return n > 1 && split_count(s) * g->r->m->mesh.axis[g->axis].size < 2 * n;
 }
 
-/* May the axis stand at that place of a list: outer axes before it, inner ones behind it, or as somebody wrote it? */
+/* May the axis stand at that place of a list: at its end, where it only divides chunks further, or with outer axes before
+   it and inner ones behind it, unless somebody wrote it otherwise? */
 static bool in_order(const Graph *g, const Split *s, int pos) {
+  if (pos == s->n) return true;
   for (int i = 0; i < s->n; i++) {
     int first = i < pos ? s->part[i].axis : g->axis, second = i < pos ? g->axis : s->part[i].axis;
     if (first > second && !(g->r->inverted[first] >> second & 1)) return false;
