@@ -20,8 +20,8 @@ enum { MAX_ENTRIES = 128 }; /* choices of a variable; more are left out: tables 
 
 /* How an op uses the axis. */
 typedef struct {
-  int n, factor[2], pos[2]; /* inserted into the factor's split at that place */
-  AxisPart part[2];
+  int n, factor[MAX_PARTS], pos[MAX_PARTS]; /* inserted into the factor's split at that place */
+  AxisPart part[MAX_PARTS];
   unsigned passes; /* operand slots taken pending over the axis */
 } Strategy;
 

@@ -75,7 +75,7 @@ static Strategy present_strategy(const Graph *g, const Op *op) {
   for (int i = 0; i < g->r->factors[op->order]->n; i++)
     for (int k = 0; k < d->split[i].n; k++) {
       if (d->split[i].part[k].axis != g->axis) continue;
-      assert(s.n < 2 && "an axis splits at most two indices");
+      assert(s.n < MAX_PARTS && "an axis has few parts");
       s.factor[s.n] = i, s.pos[s.n] = k, s.part[s.n] = d->split[i].part[k];
       s.n++;
     }

@@ -57,6 +57,7 @@ const Type *graph_type(const Graph *g, int id) { return plan_layout_type(g->r->p
 double graph_price(Graph *g, int from, int to) {
   if (from == to) return 0;
   const Type *f = graph_type(g, from), *t = graph_type(g, to);
+  if (t->pending.n > 0 && f->pending.kind != t->pending.kind) return IMPOSSIBLE;
   for (int i = 0; i < t->pending.n; i++)
     if (!pending_has(&f->pending, t->pending.part[i])) return IMPOSSIBLE;
   const Price *p = plan_price(g->r->planner, from, to);
