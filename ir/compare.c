@@ -74,7 +74,7 @@ static bool same_results(const Report *r, const Module *source, EvalRun *whole, 
       const Op *op = g->ops.at[i];
       const Type *t = op->nin || op->nout ? &source->values.at[op->nin ? op->in[0] : op->out[0]].type : NULL;
       if (op->kind == OP_TAP) {
-        const char *what = arena_printf(r->a, "%s %s", TAPS[op->tap], op->name ? op->name : "");
+        const char *what = arena_printf(r->a, "%s%s%s", TAPS[op->tap], op->name ? " " : "", op->name ? op->name : "");
         if (!same_tensor(r, what, t, eval_tap(whole, op->tap, op->name), eval_tap(parts, op->tap, op->name))) return false;
       }
       if (op->kind != OP_PARAM && op->kind != OP_STATE) continue;
