@@ -42,64 +42,140 @@ static void put_plans(Reshard *r, const Plans *p) {
   memcpy(r->state, p->state, sizeof *p->state * (size_t)r->m->values.n);
 }
 
-static double improve(Reshard *r, int axis, bool hold, int *variables, bool *better) {
+/* ---- what is known of plans --------------------------------------------------------------------------------------- */
+
+/* That an axis finds nothing better than a plan, in one way of making tables small. */
+typedef struct {
+  uint64_t plan;
+  int axis;
+  bool hold, exact;
+  double cost; /* of the plan */
+} DeadEnd;
+
+typedef struct {
+  Reshard *r;
+  int n;             /* axes of more than one coordinate */
+  int variables;     /* of the problem that was solved last */
+  bool exact;        /* no table of the sweeps since this was set had to be made small */
+  VEC(DeadEnd) dead; /* sweeps of small programs meet the same plans again and again */
+} Sweeps;
+
+static uint64_t hash_word(uint64_t h, int64_t x) { return (h ^ (uint64_t)x ^ h >> 29) * UINT64_C(0x9e3779b97f4a7c15); }
+
+static uint64_t hash_parts(uint64_t h, int n, const AxisPart *part) {
+  for (int i = 0; i < n; i++) h = hash_word(hash_word(hash_word(h, part[i].axis), part[i].pre), part[i].size);
+  return hash_word(h, n);
+}
+
+static uint64_t hash_dims(uint64_t h, const Type *t) {
+  for (int d = 0; d < t->rank; d++)
+    h = hash_word(hash_parts(h, t->dim[d].split.n, t->dim[d].split.part), t->dim[d].split.granule);
+  return h;
+}
+
+/* Of all that graph_decide writes. */
+static uint64_t hash_plan(const Reshard *r) {
+  uint64_t h = 1;
+  for (int i = 0; i < r->nops; i++) {
+    const Decision *d = &r->decided[i];
+    for (int k = 0; d->split && k < r->factors[i]->n; k++)
+      h = hash_word(hash_parts(h, d->split[k].n, d->split[k].part), d->split[k].granule);
+    for (int o = 0; d->split && o < r->operands[i].n; o++) h = hash_parts(h, d->sums[o].n, d->sums[o].part);
+  }
+  for (int v = 0; v < r->m->values.n; v++) {
+    const ValueState *s = &r->state[v];
+    h = hash_dims(hash_dims(hash_word(h, s->delivers), &s->home), &s->place);
+    h = hash_parts(h, s->place.pending.n, s->place.pending.part);
+  }
+  return h;
+}
+
+static const DeadEnd *dead_end(const Sweeps *s, uint64_t plan, int axis, bool hold) {
+  for (int i = s->dead.n - 1; i >= 0; i--) {
+    const DeadEnd *d = &s->dead.at[i];
+    if (d->plan == plan && d->axis == axis && d->hold == hold) return d;
+  }
+  return NULL;
+}
+
+/* Where nothing was made small there is but one way, and what it finds cannot be bettered by the same axis. */
+static void note_dead_end(Sweeps *s, int axis, bool hold, bool exact, double cost) {
+  uint64_t plan = hash_plan(s->r);
+  vec_push(s->r->scratch, s->dead, ((DeadEnd){plan, axis, hold, exact, cost}));
+  if (exact) vec_push(s->r->scratch, s->dead, ((DeadEnd){plan, axis, !hold, exact, cost}));
+}
+
+/* ---- sweeps ---------------------------------------------------------------------------------------------------------- */
+
+static double improve(Sweeps *s, int axis, bool hold, bool *better) {
+  const DeadEnd *known = dead_end(s, hash_plan(s->r), axis, hold);
+  *better = false;
+  if (known) s->exact &= known->exact;
+  if (known) return known->cost;
   Arena *a = arena_new();
-  Graph *g = graph_build(r, axis, a);
+  Graph *g = graph_build(s->r, axis, a);
   const MinSum *p = graph_problem(g);
   int *x = NEW_ARRAY(a, int, p->n + 1);
   graph_now(g, x);
-  double before = minsum_cost(p, x), after = minsum_improve(p, x, MAX_TABLE, hold);
-  *variables = p->n;
+  bool exact;
+  double before = minsum_cost(p, x), after = minsum_improve(p, x, MAX_TABLE, hold, &exact);
+  s->variables = p->n;
+  s->exact &= exact;
   *better = after < before * (1 - 1e-9);
   if (*better) graph_decide(g, x);
+  if (!*better || exact) note_dead_end(s, axis, hold, exact, *better ? after : before);
   arena_free(a);
   return *better ? after : before;
 }
 
 /* Visits the axes in order until none finds anything better; the cost that is left. */
-static double sweep(Reshard *r, int n, const int *axis, bool hold, int *variables) {
+static double sweep(Sweeps *s, const int *axis, bool hold) {
   double cost = 0;
-  for (int i = 0, since = 0; i < MAX_SWEEPS * n && since < n; i++) {
-    bool better = false;
-    cost = improve(r, axis[i % n], hold, variables, &better);
+  for (int i = 0, since = 0; i < MAX_SWEEPS * s->n && since < s->n; i++) {
+    bool better;
+    cost = improve(s, axis[i % s->n], hold, &better);
     since = better ? 0 : since + 1;
   }
   return cost;
 }
 
 /* The same, also by holding variables, as often as that helps. */
-static double sweep_on(Reshard *r, int n, const int *axis, double cost) {
-  int variables;
+static double sweep_on(Sweeps *s, const int *axis, double cost) {
   for (double now = cost;; cost = now) {
-    sweep(r, n, axis, true, &variables);
-    now = sweep(r, n, axis, false, &variables);
+    sweep(s, axis, true);
+    now = sweep(s, axis, false);
     if (now >= cost * (1 - 1e-9)) return now;
   }
 }
 
 void assign_layouts(Reshard *r) {
   const Mesh *m = &r->m->mesh;
-  int n = 0, axis[2][MAX_AXES], variables = 0;
+  Sweeps s = {.r = r};
+  int axis[2][MAX_AXES];
   for (int i = 0; i < m->naxes; i++)
-    if (m->axis[i].size > 1) axis[1][n++] = i;
-  for (int i = 0; i < n; i++) axis[0][i] = axis[1][n - 1 - i];
+    if (m->axis[i].size > 1) axis[1][s.n++] = i;
+  for (int i = 0; i < s.n; i++) axis[0][i] = axis[1][s.n - 1 - i];
   for (int v = 0; v < r->m->values.n; v++) /* a single use has it made as it needs it */
     if (r->state[v].uses.n < 2 && !r->state[v].pinned) r->state[v].delivers = false;
-  if (n == 0) return;
+  if (s.n == 0) return;
   const Plans *greedy = r->nops < MIDDLING ? take_plans(r) : NULL, *best = NULL;
   double least = 0;
-  for (int start = 0; start < (n > 1 ? 4 : 2); start++) {
+  bool settled[2] = {false, s.n == 1}; /* by order: nothing was made small, so that there is but one way */
+  for (int start = 0; start < 4; start++) {
     static const struct {
       int order;
       bool hold;
     } starts[] = {{0, false}, {1, true}, {1, false}, {0, true}};
+    const int order = starts[start].order;
+    if (settled[order]) continue;
     if (start > 0) put_plans(r, greedy);
-    const int *order = axis[starts[start].order];
-    double cost = sweep(r, n, order, starts[start].hold, &variables);
-    if (!greedy || variables * n > MIDDLING) return;
-    if (variables * n <= SMALL) cost = sweep_on(r, n, order, cost);
+    s.exact = true;
+    double cost = sweep(&s, axis[order], starts[start].hold);
+    if (!greedy || s.variables * s.n > MIDDLING) return;
+    if (s.variables * s.n <= SMALL) cost = sweep_on(&s, axis[order], cost);
+    settled[order] = s.exact;
     if (!best || cost < least) best = take_plans(r), least = cost;
-    if (variables * n > SMALL && start == 1) break;
+    if (s.variables * s.n > SMALL && start == 1) break;
   }
   put_plans(r, best);
 }

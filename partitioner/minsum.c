@@ -436,11 +436,12 @@ static bool solve(Round *r, const int *x, int *out) {
   return narrowed;
 }
 
-double minsum_improve(const MinSum *p, int *x, int64_t max_table, bool hold) {
+double minsum_improve(const MinSum *p, int *x, int64_t max_table, bool hold, bool *exact) {
   Arena *outer = arena_new();
   double cost = minsum_cost(p, x);
   bool *before = NULL;
   int since = 0;
+  *exact = true;
   for (int i = 0; i < MAX_ROUNDS && since < 2; i++) {
     Arena *arena = arena_new();
     Round r = {.p = p,
@@ -459,6 +460,7 @@ double minsum_improve(const MinSum *p, int *x, int64_t max_table, bool hold) {
     before = r.narrowed;
     arena_free(arena);
     if (!again) break;
+    *exact = false;
   }
   arena_free(outer);
   return cost;

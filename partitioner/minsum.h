@@ -24,7 +24,7 @@ double minsum_cost(const MinSum *p, const int *x);
 /* Makes x, an assignment, one that costs no more: the best there is when no table of more than max_table entries is
    needed (always so for chains and trees whose variables have up to sqrt(max_table) choices), else the best that a few
    rounds find; hold: they begin by holding variables at what they are rather than by leaving them their better choices.
-   Deterministic. Returns its cost. minsum.c */
-double minsum_improve(const MinSum *p, int *x, int64_t max_table, bool hold);
+   exact: the result is the best there is. Deterministic. Returns its cost. minsum.c */
+double minsum_improve(const MinSum *p, int *x, int64_t max_table, bool hold, bool *exact);
 
 #endif
