@@ -104,4 +104,8 @@ void graph_decide_op(Graph *g, const OpVar *v, int strategy);
 
 void graph_repeat(Graph *g, const Op *op, double times); /* graph_repeat.c */
 
+/* graph_windows.c: what operands that are read in places cost together and not one by one is taken off the costs between
+   them and the op's variable, of n choices; need: by operand and choice, the layout. */
+void graph_windows(Graph *g, const Op *op, int var, int n, int *const *need, double times);
+
 #endif

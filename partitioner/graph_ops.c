@@ -200,6 +200,7 @@ void graph_op(Graph *g, const Op *op, double times) {
     }
   }
   for (int o = 0; o < op->nin; o++) graph_connect(g, &g->port[op->in[o]], v->var, n, need[o], times);
+  graph_windows(g, op, v->var, n, need, times);
   for (int o = 0; o < op->nout; o++) graph_set_port(g, op->out[o], v->var, n, made[o], times);
 }
 

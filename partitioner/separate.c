@@ -45,6 +45,18 @@ static IExpr *shifted(const Separate *s, const IExpr *x, int64_t by) {
   return ix_add(s->m->arena, x->term[0].sub, ix_const(s->m->arena, -by));
 }
 
+/* The most that a rank holds of a dim of n elements. (A window's capacity counts what lies outside of the dim, too.) */
+static int64_t most_held(const Separate *s, const Split *split, int64_t n) {
+  if (!split_windowed(split)) return split_capacity(split, n);
+  int64_t most = 0;
+  for (int64_t rank = 0, ranks = mesh_devices(&s->m->mesh); rank < ranks; rank++) {
+    int64_t lo, hi;
+    split_range(&s->m->mesh, split, n, rank, &lo, &hi);
+    most = max_i64(most, hi - lo);
+  }
+  return most;
+}
+
 /* Does x, at which a dim of `size` elements is read, wrap around once, so that a rank needs less of each side than of both?
    Then *from is where the first of the two periods begins. */
 static bool wraps(const Separate *s, const IExpr *x, int64_t size, int64_t *from) {
@@ -57,7 +69,7 @@ static bool wraps(const Separate *s, const IExpr *x, int64_t size, int64_t *from
   const IExpr *side[] = {x, shifted(s, x, *from), shifted(s, x, *from + t->k)};
   for (int i = 0; i < 3; i++) {
     Split need = part_read_split(1, &side[i], &s->op->space, s->index, size);
-    whole[i] = split_capacity(&need, size);
+    whole[i] = most_held(s, &need, size);
   }
   return whole[0] > whole[1] + whole[2];
 }
@@ -123,7 +135,7 @@ static double needs(const Separate *s, const Type *t, const Group *g, const Expr
     for (int i = 0; i < g->n; i++) x[n++] = g->read[i]->ix[d];
     if (more) x[n++] = more->ix[d];
     Split split = part_read_split(n, x, &s->op->space, s->index, t->dim[d].size);
-    all *= (double)split_capacity(&split, t->dim[d].size);
+    all *= (double)most_held(s, &split, t->dim[d].size);
   }
   return all;
 }
