@@ -57,7 +57,9 @@ Graph *graph_build(Reshard *r, int axis, Arena *a) {
 }
 
 const MinSum *graph_problem(const Graph *g) { return &g->p; }
-void graph_now(const Graph *g, int *x) { memcpy(x, g->now, sizeof *x * (size_t)g->p.n); }
+void graph_now(const Graph *g, int *x) {
+  if (g->p.n) memcpy(x, g->now, sizeof *x * (size_t)g->p.n);
+}
 
 /* ---- back into decisions ---------------------------------------------------------------------------------------------- */
 

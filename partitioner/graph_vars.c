@@ -11,9 +11,11 @@ int graph_var(Graph *g, int size, int now) {
     int cap = g->cap ? 2 * g->cap : 256;
     int *size2 = NEW_ARRAY(g->a, int, cap), *now2 = NEW_ARRAY(g->a, int, cap);
     double **unary = NEW_ARRAY(g->a, double *, cap);
-    memcpy(size2, g->p.size, sizeof *size2 * (size_t)(g->p.size ? g->p.n : 0));
-    memcpy(now2, g->now, sizeof *now2 * (size_t)(g->now ? g->p.n : 0));
-    memcpy(unary, g->p.unary, sizeof *unary * (size_t)(g->p.unary ? g->p.n : 0));
+    if (g->p.n) { /* else there is nothing to copy from */
+      memcpy(size2, g->p.size, sizeof *size2 * (size_t)g->p.n);
+      memcpy(now2, g->now, sizeof *now2 * (size_t)g->p.n);
+      memcpy(unary, g->p.unary, sizeof *unary * (size_t)g->p.n);
+    }
     g->p.size = size2, g->now = now2, g->p.unary = unary, g->cap = cap;
   }
   assert(now >= 0 && now < size && "what was decided is among the choices");
