@@ -147,7 +147,7 @@ static void put_dim(Explain *x, ValueId v, const Type *t, int d) {
   if (split_equal(split, wished)) {
     put_origin(x, v, d);
   } else {
-    put(x, "chosen by cost; without that %s, ", *was ? was : "whole");
+    put(x, "chosen by cost, where spreading %s%s: ", *was ? "gives " : "leaves it whole", was);
     put_origin(x, v, d);
   }
   put(x, "\n");
@@ -294,6 +294,9 @@ static int put_tensors(Explain *x) {
 
 static int put_moves(Explain *x) {
   int n = 0;
+  for (int i = 0; i < x->moves->list.n; i++) n += asked_move(x, &x->moves->list.at[i]) && x->moves->list.at[i].from->rank > 0;
+  whatif_share(&x->whatif, n);
+  n = 0;
   for (int i = 0; i < x->moves->list.n; i++) {
     const Transfer *v = &x->moves->list.at[i];
     if (!asked_move(x, v)) continue;

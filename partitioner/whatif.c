@@ -7,7 +7,8 @@
 #include "whatif.h"
 
 enum { MAX_NAMED = 1000 }; /* in files with more, a collective is not even looked at once the trials are spent */
-enum { MAX_AROUND = 16, MAX_TRIALS = 160, MAX_WORK = 100000 }; /* per collective; in all; trials times ops */
+/* Per collective, at least and at most; in all; trials times ops, a thousand of which take a second or two to plan. */
+enum { MIN_AROUND = 2, MAX_AROUND = 16, MAX_TRIALS = 64, MAX_WORK = 3000 };
 
 /* ---- totals -------------------------------------------------------------------------------------------------- */
 
@@ -79,6 +80,11 @@ const char *whatif_text(const WhatIf *w, const PartEdit *e) {
 
 static bool exhausted(const WhatIf *w) { return w->trials.n == MAX_TRIALS || w->trials.n * (1 + w->moves->ops.n) > MAX_WORK; }
 
+void whatif_share(WhatIf *w, int collectives) {
+  int64_t all = min_i64(MAX_TRIALS, MAX_WORK / (1 + w->moves->ops.n)), each = all / max_i64(collectives, 1);
+  w->around = (int)min_i64(max_i64(each, MIN_AROUND), MAX_AROUND);
+}
+
 static int try_edit(WhatIf *w, const PartEdit *e) {
   for (int i = 0; i < w->trials.n; i++) {
     const PartEdit *x = &w->trials.at[i].edit;
@@ -128,10 +134,10 @@ static const Written *made_at(const Module *m, Loc loc) {
 
 TrialList whatif_around(WhatIf *w, const Transfer *v) {
   const Module *m = w->moves->m;
-  if (m->written.n > MAX_NAMED && exhausted(w)) return (TrialList){0};
+  if (v->from->rank == 0 || (m->written.n > MAX_NAMED && exhausted(w))) return (TrialList){0};
   Readers readers = moves_readers(w->moves, v);
   const Written *near[8] = {moves_written(w->moves, v->source), made_at(m, m->values.at[v->source].loc)};
-  int n = 2, left = MAX_AROUND;
+  int n = 2, left = w->around;
   for (int i = 0; i < readers.n && n < 8; i++) near[n++] = made_at(m, readers.at[i].op->loc);
   TrialList list = {0};
   for (int i = 0; i < n; i++) {

@@ -15,8 +15,12 @@ typedef struct {
   const PartQuestion *q;
   Arena *a;
   PartTotals now;
+  int around;        /* edits that are tried around a collective of more than one number */
   VEC(Trial) trials; /* each edit is planned once */
 } WhatIf;
+
+/* Shares out what may be tried in all among so many collectives. */
+void whatif_share(WhatIf *w, int collectives);
 
 /* Plans the edits around a collective: the tensors that it moves and that are made of it, each of their dims over the axes
    that it crosses, or whole. at: indices of w->trials, fewest bytes first. */
