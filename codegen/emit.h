@@ -38,8 +38,6 @@ void emit_string(Emit *e, Str *s, const char *text); /* as a C string literal */
 const char *emit_ctype(DType d);
 const char *emit_where(Emit *e, const Op *op); /* "charlm.dt:21", safe in a comment, or "" */
 const char *emit_file(const Emit *e, const Op *op);
-const char *emit_dim(Emit *e, int64_t size, const Split *split); /* name of its static dtrt_Dim */
-void emit_dim_init(Emit *e, Str *s, int64_t size, const Split *split);
 void emit_digits(Emit *e, Str *s, const Split *split); /* {{stride, size}, ...} */
 void emit_layout(Emit *e, Str *s, const Type *t);      /* initialiser of a dtrt_Layout */
 

@@ -60,7 +60,7 @@ static void digits(Emit *e, Str *s, int n, const AxisPart *p) {
 
 void emit_digits(Emit *e, Str *s, const Split *split) { digits(e, s, split->n, split->part); }
 
-void emit_dim_init(Emit *e, Str *s, int64_t size, const Split *split) {
+static void emit_dim_init(Emit *e, Str *s, int64_t size, const Split *split) {
   str_printf(e->a, s, "{%lld, %lld, %d, ", (long long)size, (long long)split_capacity(split, size), split->n);
   digits(e, s, split->n, split->part);
   const Window *w = &split->window;
@@ -87,7 +87,7 @@ void emit_layout(Emit *e, Str *s, const Type *t) {
   str_put(e->a, s, "}");
 }
 
-const char *emit_dim(Emit *e, int64_t size, const Split *split) {
+static const char *emit_dim(Emit *e, int64_t size, const Split *split) {
   Str init = {0};
   emit_dim_init(e, &init, size, split);
   for (int i = 0; i < e->dims.n; i++)

@@ -34,8 +34,6 @@ static int by_code(const char *code) {
   return i;
 }
 
-const char *diag_warning_name(int i) { return i < NWARNINGS ? warnings[i].name : NULL; }
-
 static const char *behind(const char *text, const char *prefix) {
   size_t n = strlen(prefix);
   return strncmp(text, prefix, n) ? NULL : text + n;

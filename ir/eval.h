@@ -96,7 +96,6 @@ typedef struct {
   Num dot;
 } Point;
 
-Plan *plan_compile(EvalRun *r, const Op *op);
 Point point_at(EvalRun *r, const Op *op, int rank); /* binds the reads, sets the rank's box of the space */
 Num node_value(Point *p, const Node *n);
 int64_t ix_value_at(Point *p, const IExpr *x);

@@ -72,7 +72,7 @@ static Node *compile(Compiler *c, const Expr *x) {
   return n;
 }
 
-Plan *plan_compile(EvalRun *r, const Op *op) {
+static Plan *plan_compile(EvalRun *r, const Op *op) {
   Plan **slot = &r->plan[op->out[0]];
   if (*slot) return *slot;
   *slot = NEW(r->arena, Plan);

@@ -41,7 +41,7 @@ const char *grad_index_name(Arena *a, const Space *sp, const char *dim) {
   return name;
 }
 
-Space grad_space(const Grad *g, ValueId v) {
+static Space grad_space(const Grad *g, ValueId v) {
   const Value *x = &g->m->values.at[v];
   const Op *def = x->def;
   Space sp = {0};

@@ -33,7 +33,6 @@ void grad_walk(Grad *g, const Region *r); /* applies the rules to r's ops, last 
 ValueId grad_total(Grad *g, ValueId v);   /* the gradient of v: the sum of its contributions; -1: none */
 void grad_add(Grad *g, ValueId v, ValueId contribution);
 Type grad_open(const Type *t);                                           /* t without layout */
-Space grad_space(const Grad *g, ValueId v);                              /* the index space of a map that makes v */
 const char *grad_index_name(Arena *a, const Space *sp, const char *dim); /* as the dim, in lower case, unique in sp */
 const char *grad_name(const Grad *g, ValueId v);                         /* d.v */
 Op *grad_op(const Grad *g, OpKind kind, Loc loc, GradTag tag);

@@ -61,7 +61,6 @@ bool ratio_plus(Ratio x, Ratio y, Ratio *out);
 int sizes_solve(Sizes *s);
 /* The granule of a split when the size that it deals out becomes n. */
 int64_t size_granule(const Sizes *s, const Split *split, int64_t was_n, int64_t n);
-int64_t digits_count(const Sizes *s, const Split *split); /* the split's ranks on the smaller mesh */
 
 /* reduce_links.c: the sizes of one module. */
 typedef struct {

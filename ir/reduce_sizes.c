@@ -85,7 +85,7 @@ void size_step(Sizes *s, int x, int64_t step) {
 
 /* ---- patterns ---- */
 
-int64_t digits_count(const Sizes *s, const Split *split) {
+static int64_t digits_count(const Sizes *s, const Split *split) {
   int64_t k = 1;
   for (int i = 0; i < split->n; i++) {
     AxisPart p = split->part[i];

@@ -4,6 +4,8 @@
      %w: [D=8@data, F=8], two uses; axis data     home: [D, F], [D@data, F] or [D, F@data], each priced from how %w is made */
 #include "graph.h"
 
+enum { MAX_HOMES = 12 }; /* layouts of one value that are compared: its open dims, each at a few places of a list */
+
 /* ---- variables and edges -------------------------------------------------------------------------------- */
 
 int graph_var(Graph *g, int size, int now) {
@@ -204,7 +206,7 @@ static void add_home(Graph *g, ValueId v) {
   HomeVar *h = NEW(g->a, HomeVar);
   Type present = type_complete(&s->home);
   int raw_now = p->raw[p->var < 0 ? 0 : g->now[p->var]], homes[MAX_ENTRIES];
-  int nhomes = variants(g, &s->home, fixed, homes, 12);
+  int nhomes = variants(g, &s->home, fixed, homes, MAX_HOMES);
   h->v = v;
   add_pair(h, raw_now, s->delivers ? graph_layout(g, &present) : raw_now); /* at present */
   for (int i = 0; i < p->n; i++) {
@@ -245,7 +247,7 @@ PlaceVar *graph_place(Graph *g, ValueId v, unsigned fixed, bool pending) {
   PlaceVar *p = NEW(g->a, PlaceVar);
   Type present = s->place;
   p->v = v;
-  p->n = variants(g, &present, fixed, p->layout, 12);
+  p->n = variants(g, &present, fixed, p->layout, MAX_HOMES);
   if (pending) {
     Type t = type_without(&present, g->axis, 0);
     t.pending.kind = RED_SUM;

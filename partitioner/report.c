@@ -6,7 +6,7 @@
      all_reduce  model  2      262144  4      charlm.dt:26 29, 30  %r adds it to %x
 
    `behind`: the lines that are computed while the collective is under way; a scheduled module is reported.         */
-#include "part.h"
+#include "moves.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -67,16 +67,10 @@ static int64_t op_sent(const Report *r, const Op *op) {
   return sum;
 }
 
-static const char *line_text(const Report *r, Loc loc) {
-  if (loc.line == 0) return "-";
-  const char *file = loc.file >= 0 && loc.file < r->m->files.n ? r->m->files.at[loc.file] : "line";
-  return arena_printf(r->a, "%s:%d", file, loc.line);
-}
-
 static void add_row(void *cx, Region *region, Op *op, int64_t times) {
   Report *r = cx;
   if (!op_is_collective(op->kind)) return;
-  Row row = {.op = op, .times = times, .line = line_text(r, op->loc), .behind = part_behind(r->m, region, op, r->a)};
+  Row row = {.op = op, .times = times, .line = moves_place(r->m, op->loc, r->a), .behind = part_behind(r->m, region, op, r->a)};
   price_axes(&r->m->mesh, op, r->m, &row.over, &row.group);
   row.axes = pending_text(&r->m->mesh, &row.over, r->a);
   int first = r->moves.n;

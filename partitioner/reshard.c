@@ -85,6 +85,24 @@ static bool comes_first(const Reshard *r, const Op *op, int a, int b) {
   return at != other ? at < other : x->result < y->result;
 }
 
+static Choice decided_choice(const Reshard *r, const Op *op) {
+  Choice c = {0};
+  const Decision *d = &r->decided[op->order];
+  for (int i = 0; i < r->factors[op->order]->n; i++) c.split[i] = d->split[i];
+  return c;
+}
+
+/* What its results are pending over because its operands are. */
+static Pending decided_sums(const Reshard *r, const Op *op) {
+  Pending all = {0};
+  for (int o = 0; o < r->operands[op->order].n; o++) {
+    const Pending *p = &r->decided[op->order].sums[o];
+    for (int i = 0; i < p->n; i++)
+      if (!pending_has(&all, p->part[i])) all.kind = p->kind, all.part[all.n++] = p->part[i];
+  }
+  return all;
+}
+
 static void edit_space(Reshard *r, Op *op) {
   Choice c = decided_choice(r, op);
   Pending all = decided_sums(r, op);
@@ -103,23 +121,6 @@ static void edit_space(Reshard *r, Op *op) {
   }
   for (int i = 0; i < op->space.n; i++) op->space.idx[i].split = c.split[i];
   if (block_needed(op, c.split)) block_op(r->m, r->region, op);
-}
-
-Choice decided_choice(const Reshard *r, const Op *op) {
-  Choice c = {0};
-  const Decision *d = &r->decided[op->order];
-  for (int i = 0; i < r->factors[op->order]->n; i++) c.split[i] = d->split[i];
-  return c;
-}
-
-Pending decided_sums(const Reshard *r, const Op *op) {
-  Pending all = {0};
-  for (int o = 0; o < r->operands[op->order].n; o++) {
-    const Pending *p = &r->decided[op->order].sums[o];
-    for (int i = 0; i < p->n; i++)
-      if (!pending_has(&all, p->part[i])) all.kind = p->kind, all.part[all.n++] = p->part[i];
-  }
-  return all;
 }
 
 /* ---- repeat ------------------------------------------------------------------------------------------------ */

@@ -54,22 +54,19 @@ typedef struct {
   Planner *planner;
   const Cluster *cluster;
   bool keep_gathered;
-  double memory_price; /* seconds that a byte counts as which a rank keeps from forward to backward */
-  ValueState *state;  /* per value of the module as it was */
-  Factors **factors;  /* by op->order */
-  Type ***want;       /* by op->order and slot: the layout wanted of operands that have other consumers too */
-  Operands *operands; /* by op->order: as they were before the program is edited */
+  double memory_price;         /* seconds that a byte counts as which a rank keeps from forward to backward */
+  ValueState *state;           /* per value of the module as it was */
+  Factors **factors;           /* by op->order */
+  Type ***want;                /* by op->order and slot: the layout wanted of operands that have other consumers too */
+  Operands *operands;          /* by op->order: as they were before the program is edited */
   unsigned inverted[MAX_AXES]; /* bit b of [a]: a dim is split over a and then b, although b is outside of a */
   int nops;
-  Decision *decided;  /* by op->order: of the walks so far, then of the choice over the whole program */
-  bool changed;       /* a value had to be completed after all: walk again */
-  Region *region;     /* being rebuilt */
+  Decision *decided; /* by op->order: of the walks so far, then of the choice over the whole program */
+  bool changed;      /* a value had to be completed after all: walk again */
+  Region *region;    /* being rebuilt */
 } Reshard;
 
 /* reshard.c */
-Choice decided_choice(const Reshard *r, const Op *op);
-Pending decided_sums(const Reshard *r, const Op *op); /* what its results are pending over because its operands are */
-
 bool comes_stacked(const Reshard *r, ValueId v); /* a leaf's or a repeat's result: its slices are laid out as it is */
 
 /* greedy.c: fills r->decided, homes, places and what is delivered, op by op. */

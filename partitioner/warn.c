@@ -37,12 +37,12 @@ static const char *line_of(const Warn *w, Loc loc) {
 /* ---- implicit-gather --------------------------------------------------------------------------------------- */
 
 /* The dims that the reader could have split instead, by name. */
-static const char *others(const Warn *w, const Transfer *v, Reader r, int not ) {
+static const char *others(const Warn *w, const Transfer *v, Reader r, int but) {
   Str s = {0};
   const Factors *f = part_factors(w->m, r.op, w->a);
   for (int i = 0; i < r.op->space.n; i++) {
     bool in_operand = false;
-    for (int d = 0; d < v->from->rank; d++) in_operand |= d != not &&f->in[r.slot].index[d] == i && v->from->dim[d].split.n == 0;
+    for (int d = 0; d < v->from->rank; d++) in_operand |= d != but && f->in[r.slot].index[d] == i && v->from->dim[d].split.n == 0;
     if (in_operand && f->splits[i]) str_printf(w->a, &s, "%s`%s`", s.n ? " or " : "", r.op->space.idx[i].name);
   }
   return s.at;

@@ -116,7 +116,8 @@ static void edits_of(WhatIf *w, const Written *at, const Pending *axes, int *lef
   const Type *t = &w->q->home[at->v];
   Split over = {.n = axes->n};
   memcpy(over.part, axes->part, sizeof over.part);
-  for (int k = 0; k<2 * at->rank && * left> 0; k++) {
+  int n = 2 * at->rank;
+  for (int k = 0; k<n && * left> 0; k++) {
     int d = k % at->rank;
     PartEdit e = {at, d, k < at->rank ? over : (Split){0}};
     const Dim *dim = &t->dim[d + at->shift];

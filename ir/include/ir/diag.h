@@ -58,7 +58,6 @@ int diags_add_file(Diags *d, const char *name, const char *text, size_t len);
 /* What stands behind -W on the command line: "", "all", "error", NAME, "no-NAME", "error=NAME", "no-error=NAME"; later ones
    rule. False if there is no such warning. */
 bool diag_policy(Diags *d, const char *option);
-const char *diag_warning_name(int i);
 bool diag_wanted(const Diags *d, const char *code); /* is the warning shown at all? */
 bool diag_asked(const Diags *d, const char *code);  /* and did the user ask for it? */
 
