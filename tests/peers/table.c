@@ -24,13 +24,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ir/base.h"
+
 extern char **environ;
 
 enum { MODEL_SLACK = 16384, CSV_COLUMNS = 32, MAX_CASES = 512 };
 static const double WORK_SLACK = 1.02;
 
 typedef struct {
-  char *name, *path;
+  const char *name, *path;
   bool model;
   double reference, share;               /* bytes; of the whole program's multiply-adds */
   double shardy, shardy_credited, gspmd; /* bytes, or -1 */
@@ -38,6 +40,7 @@ typedef struct {
 } Case;
 
 typedef struct {
+  Arena *a; /* of names and paths */
   int n;
   Case at[MAX_CASES];
 } Cases;
@@ -58,10 +61,8 @@ static char *text_of(const char *path) {
   return text;
 }
 
-static char *path_of(const char *folder, const char *name, const char *suffix) {
-  char *path;
-  if (asprintf(&path, DTC_TESTS "/peers/%s/%s%s", folder, name, suffix) < 0) abort();
-  return path;
+static const char *path_of(Arena *a, const char *folder, const char *name, const char *suffix) {
+  return arena_printf(a, DTC_TESTS "/peers/%s/%s%s", folder, name, suffix);
 }
 
 /* ---- the cases -------------------------------------------------------------------------------------------------- */
@@ -92,19 +93,17 @@ static double devices(const char *text) {
 }
 
 /* The file that `# model: ` names, seen from the case's own; else the case itself. */
-static char *model_of(const char *text, char *path) {
+static const char *model_of(Arena *a, const char *text, const char *path) {
   const char *at = strstr(text, "# model: ");
-  char *model = NULL;
   if (!at) return path;
   at += strlen("# model: ");
-  if (asprintf(&model, "%s/%.*s", dirname(strdup(path)), (int)strcspn(at, "\n"), at) < 0) abort();
-  return model;
+  return arena_printf(a, "%s/%.*s", dirname(arena_strdup(a, path)), (int)strcspn(at, "\n"), at);
 }
 
-static void add_case(Cases *cs, char *name, char *path, double reference) {
+static void add_case(Cases *cs, const char *name, const char *path, double reference) {
   char *notes = text_of(path);
   if (!notes || cs->n == MAX_CASES) stop("cannot read", path);
-  path = model_of(notes, path);
+  path = model_of(cs->a, notes, path);
   char *text = text_of(path);
   if (!text) stop("cannot read", path);
   Case *c = &cs->at[cs->n++];
@@ -148,8 +147,8 @@ static void read_xla(Cases *cs) {
     if (fields(line, field) != n) stop("cases.csv: a row is cut short:", line);
     /* Recomputation of whole layers by a switch is another program. */
     if (!*field[reference] || !strcmp(field[name], "gpt_fsdp4_remat")) continue;
-    char *dt = path_of("xla", field[name], ".dt");
-    add_case(cs, strdup(field[name]), access(dt, R_OK) ? path_of("xla", field[name], ".ir") : dt, atof(field[reference]));
+    const char *dt = path_of(cs->a, "xla", field[name], ".dt"), *ir = path_of(cs->a, "xla", field[name], ".ir");
+    add_case(cs, arena_strdup(cs->a, field[name]), access(dt, R_OK) ? ir : dt, atof(field[reference]));
     Case *c = &cs->at[cs->n - 1];
     c->shardy = atof(field[bytes]), c->shardy_credited = atof(field[credited]), c->gspmd = atof(field[gspmd]);
   }
@@ -160,7 +159,7 @@ static void read_more(Cases *cs) {
   glob_t g;
   if (glob(DTC_TESTS "/peers/more/*.dt", 0, NULL, &g)) return;
   for (size_t i = 0; i < g.gl_pathc; i++) {
-    char *path = strdup(g.gl_pathv[i]), *name = strdup(basename(strdup(path)));
+    char *path = arena_strdup(cs->a, g.gl_pathv[i]), *name = basename(arena_strdup(cs->a, path));
     *strrchr(name, '.') = 0;
     add_case(cs, name, path, -1);
   }
@@ -204,12 +203,14 @@ static bool plan(const Case *c, const char *folder, const char *mesh, char *sche
   char emit[256], said[64];
   sprintf(schedule, "%s/schedule", folder), sprintf(memory, "%s/memory", folder), sprintf(said, "%s/said", folder);
   snprintf(emit, sizeof emit, "--emit=schedule-json=%s,memory-json=%s", schedule, memory);
-  char *argv[12] = {DTC_BINARY, c->path, "--keep-gathered", "--cluster=bytes", "-Wno-all", emit};
+  char *argv[12] = {DTC_BINARY, (char *)c->path, "--keep-gathered", "--cluster=bytes", "-Wno-all", emit};
   int n = 6;
   if (!strcmp(strrchr(c->path, '.'), ".ir")) argv[n++] = "--from=annotated";
   if (mesh) argv[n++] = "--mesh", argv[n++] = (char *)mesh;
   bool ok = run(argv, said);
-  if (!ok) fputs(text_of(said), stderr);
+  char *text = ok ? NULL : text_of(said);
+  if (text) fputs(text, stderr);
+  free(text);
   remove(said);
   return ok;
 }
@@ -279,6 +280,7 @@ int main(int argc, char **argv) {
   static Cases cs;
   char folder[] = "/tmp/dtc-peers-XXXXXX", *misses = text_of(DTC_TESTS "/peers/misses.txt");
   if (!misses || !mkdtemp(folder)) stop("cannot begin:", "misses.txt or a folder in /tmp");
+  cs.a = arena_new();
   read_xla(&cs), read_more(&cs);
   printf("Bytes received per step by the device that receives most. work: multiply-adds of products on the busiest device,\n"
          "over the whole program's times the share that the split dims allow. peak live: bytes of a device's arena.\n\n");
@@ -293,6 +295,7 @@ int main(int argc, char **argv) {
     rows++, held += ok, failed += ok == miss;
   }
   rmdir(folder);
+  arena_free(cs.a), free(misses);
   printf("\n%d of %d cases hold; %d fail\n", held, rows, failed);
   return rows == 0 || failed;
 }
