@@ -64,6 +64,12 @@ static Type without_split(Type t, int dim) {
   return t;
 }
 
+/* The first n dims split as the results are. */
+static Type spread(Type t, int n, const Split *split) {
+  for (int d = 0; d < n; d++) t.dim[d].split = split[d];
+  return t;
+}
+
 /* The space in chunks: index i becomes the chunk, `more` indices are put at place `from`. */
 static Space chunk_space(const Block *b, int from, int more) {
   Space s = b->at;
@@ -247,11 +253,12 @@ Type block_completed(Type t) {
   return t;
 }
 
-/* A reduction of `body` over the op's own space, then completed. */
-static ValueId reduce_all(const Block *b, Op *op, Reduce kind, const char *what, const char *why) {
+/* A reduction of `body` over the op's own space, then completed, split as `results`. */
+static ValueId reduce_all(const Block *b, Op *op, Reduce kind, const Space *results, const char *what, const char *why) {
   op->reduce = kind;
   op->space = b->at;
   Type raw = argmax_type(&b->at, op->body->dtype, kind), whole = block_completed(raw);
+  for (int d = 0; d < whole.rank; d++) whole.dim[d].split = results->idx[d].split;
   return block_change_layout(b, block_add_op(b, op, what, raw), &whole, block_why_text(b, why));
 }
 
@@ -273,13 +280,13 @@ static void block_argmax(Block *b) {
   Op *most = block_new_op(b, OP_NEST), *first = block_new_op(b, OP_NEST);
   take_operands(b, most), take_operands(b, first);
   most->body = b->op->body;
-  ValueId max = reduce_all(b, most, RED_MAX, "max", "the largest of all");
+  ValueId max = reduce_all(b, most, RED_MAX, &b->at, "max", "the largest of all");
   ir_in(b->m, first, max);
   int64_t all;
   IExpr *number = number_of(b, &all);
   Expr *reached = ex_2(a, EX_EQ, b->op->body, read_plain(b, first->nin - 1, b->op->body->dtype, n));
   first->body = ex_where(a, reached, ex_index(a, number), ex_int(a, I32, all));
-  ValueId at = reduce_all(b, first, RED_MIN, "first", "the first place of the largest");
+  ValueId at = reduce_all(b, first, RED_MIN, &b->op->space, "first", "the first place of the largest");
   block_become(b->op, OP_NEST);
   b->op->space.n = n;
   ir_in(b->m, b->op, at);
@@ -361,7 +368,7 @@ static Op *merge_candidates(const Block *b, ValueId value) {
   Arena *a = b->m->arena;
   int n = b->at.nout;
   Op *merge = block_new_op(b, OP_TOPK);
-  merge->space = b->at;
+  merge->space = b->op->space;
   merge->space.n = n + 1;
   merge->space.idx[n] =
       (Index){.name = arena_printf(a, "%s.candidate", b->at.idx[n].name), .range = b->deal.k * candidates(&b->at, &b->deal)};
@@ -380,7 +387,10 @@ static void block_topk(Block *b) {
   int n = b->at.nout;
   ValueId value, number;
   topk_chunks(b, &value, &number);
-  Type values = without_split(b->m->values.at[value].type, n - 1), numbers = without_split(b->m->values.at[number].type, n - 1);
+  Split result[MAX_INDEX];
+  for (int i = 0; i < n; i++) result[i] = b->op->space.idx[i].split;
+  Type values = spread(without_split(b->m->values.at[value].type, n - 1), n - 1, result), numbers = values;
+  numbers.dtype = I32;
   value = block_change_layout(b, value, &values, block_why_text(b, "the candidates of all chunks"));
   number = block_change_layout(b, number, &numbers, block_why_text(b, "where the candidates are"));
   Op *merge = merge_candidates(b, value);
@@ -402,6 +412,24 @@ bool block_needed(const Op *op, const Split *split) {
   return false;
 }
 
+bool block_spreads(const Op *op, int i) { return (op->kind == OP_ARGMAX || op->kind == OP_TOPK) && i < op->space.nout; }
+
+static Split without_parts(const Split *s, const Split *but) {
+  Split out = *s;
+  out.n = 0;
+  for (int i = 0; i < s->n; i++)
+    if (!split_uses(but, s->part[i])) out.part[out.n++] = s->part[i];
+  return out;
+}
+
+void block_chunk_splits(const Op *op, const Split *split, Split *out) {
+  for (int i = 0; i < op->space.n; i++) {
+    out[i] = split[i];
+    for (int k = 0; k < op->space.n && block_spreads(op, i); k++)
+      if (block_along(op, k)) out[i] = without_parts(&out[i], &split[k]);
+  }
+}
+
 static int split_along(const Op *op, const Split *split) {
   int i = 0;
   while (!(split[i].n > 0 && block_along(op, i))) i++;
@@ -414,7 +442,9 @@ static void set_splits(Space *s, const Split *split) {
 
 int block_moves(const Module *m, const Op *op, const Split *split, const Pending *sums, BlockMove *out) {
   Space s = op->space;
-  set_splits(&s, split);
+  Split chunk[MAX_INDEX];
+  block_chunk_splits(op, split, chunk);
+  set_splits(&s, chunk);
   DType d = op->body->dtype;
   int i = split_along(op, split);
   Deal deal = deal_of(&s, &split[i], i);
@@ -428,16 +458,16 @@ int block_moves(const Module *m, const Op *op, const Split *split, const Pending
   case OP_TOPK:
     s = candidate_space(m->arena, &s, &deal);
     t = block_type(&s, s.nout, d, sums);
-    out[0] = (BlockMove){t, without_split(t, s.nout - 2)};
-    t.dtype = I32;
-    out[1] = (BlockMove){t, without_split(t, s.nout - 2)};
+    out[0] = (BlockMove){t, spread(without_split(t, s.nout - 2), s.nout - 2, split)};
+    out[1] = out[0];
+    out[1].from.dtype = out[1].to.dtype = I32;
     return 2;
   case OP_ATTENTION: return block_attention_moves(op, &s, out);
   default:
     t = argmax_type(&s, d, RED_MAX);
     out[0] = (BlockMove){t, block_completed(t)};
     t = argmax_type(&s, I32, RED_MIN);
-    out[1] = (BlockMove){t, block_completed(t)};
+    out[1] = (BlockMove){t, spread(block_completed(t), s.nout, split)};
     return 2;
   }
 }
@@ -454,8 +484,10 @@ double block_points(const Op *op, const Split *split) {
   const Space *s = &op->space;
   int along = split_along(op, split);
   double points = 1;
+  Split chunk[MAX_INDEX];
+  block_chunk_splits(op, split, chunk);
   for (int i = 0; i < s->n; i++)
-    if (counts_again(op, i)) points *= (double)split_capacity(&split[i], s->idx[i].range);
+    if (counts_again(op, i)) points *= (double)split_capacity(op->kind == OP_TOPK ? &split[i] : &chunk[i], s->idx[i].range);
   if (op->kind != OP_TOPK) return points; /* argmax: a second time; scan: offsets are added; attention: its scores */
   Deal d = deal_of(s, &split[along], along);
   return points * (double)(d.k * candidates(s, &d)); /* all ranks merge all candidates */
@@ -465,6 +497,9 @@ void block_op(Module *m, Region *region, Op *op) {
   Split split[MAX_INDEX];
   for (int i = 0; i < op->space.n; i++) split[i] = op->space.idx[i].split;
   Block b = {.m = m, .region = region, .op = op, .at = op->space};
+  Split chunk[MAX_INDEX];
+  block_chunk_splits(op, split, chunk);
+  set_splits(&b.at, chunk);
   b.deal = deal_of(&op->space, &split[split_along(op, split)], split_along(op, split));
   b.name = m->values.at[op->out[0]].name;
   b.sums = m->values.at[op->out[0]].type.pending;

@@ -14,6 +14,10 @@ typedef struct {
 
 bool block_along(const Op *op, int index);           /* op runs along that index, and can be rewritten where it is split */
 bool block_needed(const Op *op, const Split *split); /* split: per index of the op's space */
+/* Candidates go where the results are wanted: an argmax or a topk may have the axes of its chunks split result index i too. */
+bool block_spreads(const Op *op, int i);
+/* How the chunks are computed: the op's splits, but with no axis of its chunks elsewhere. */
+void block_chunk_splits(const Op *op, const Split *split, Split *out);
 /* At most BLOCK_MOVES; of a topk the second is for the second result only. sums: what operands that it passes on are
    pending over. */
 int block_moves(const Module *m, const Op *op, const Split *split, const Pending *sums, BlockMove *out);

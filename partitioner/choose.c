@@ -66,12 +66,17 @@ static Choice read_splits(const Op *op, const Factors *f, const Choice *c, Space
   return out;
 }
 
-Type choice_need(const Reshard *r, const Op *op, int slot, const Choice *c, const Pending *sums) {
+Type choice_need(const Reshard *r, const Op *op, int slot, const Choice *all, const Pending *sums) {
   Type t = r->state[op->in[slot]].home;
   const OperandFactors *f = &r->factors[op->order]->in[slot];
   bool pends = sums && sums->n > 0; /* only what is complete has windows */
   Space space;
-  Choice seen;
+  Choice seen, chunk;
+  const Choice *c = all;
+  if (block_needed(op, all->split)) {
+    chunk = *all, c = &chunk;
+    block_chunk_splits(op, all->split, chunk.split);
+  }
   bool known = false;
   for (int d = 0; d < t.rank; d++) {
     Split *s = &t.dim[d].split;

@@ -108,6 +108,23 @@ static void add_splits(const Graph *g, OpVar *v, const Choice *base) {
   }
 }
 
+/* Both along what an argmax or a topk runs, and of its results. */
+static void add_spread(const Graph *g, OpVar *v, const Choice *base) {
+  const Factors *f = g->r->factors[v->op->order];
+  AxisPart whole = axis_whole(&g->r->m->mesh, g->axis);
+  for (int i = 0; i < f->n; i++) {
+    if (!block_spreads(v->op, i) || !f->splits[i] || base->split[i].n == MAX_PARTS) continue;
+    if (!graph_worth_splitting(g, &base->split[i], f->range[i])) continue;
+    for (int k = 0; k < f->n; k++) {
+      if (!f->blocks[k] || !graph_worth_splitting(g, &base->split[k], f->range[k]) || base->split[k].n == MAX_PARTS) continue;
+      for (int a = 0; a <= base->split[i].n; a++)
+        for (int b = 0; b <= base->split[k].n; b++)
+          if (graph_in_order(g, &base->split[i], a) && graph_in_order(g, &base->split[k], b))
+            add_strategy(g, v, (Strategy){2, {i, k}, {a, b}, {whole, whole}, 0});
+    }
+  }
+}
+
 static bool may_be_pending(const Graph *g, ValueId v) {
   const Port *p = &g->port[v];
   for (int i = 0; i < p->n && !p->hidden; i++)
@@ -153,7 +170,8 @@ static Pending all_sums(const Graph *g, const Op *op, const Strategy *s) {
   return all;
 }
 
-/* Not both split over the axis and pending over what the others pass on: each axis is used once. */
+/* Not both split over the axis and pending over what the others pass on: each axis is used once, but for results that are
+   spread over the axes of chunks. */
 static bool possible(const Graph *g, const Op *op, const Choice *c, const Pending *sums) {
   const Factors *f = g->r->factors[op->order];
   for (int i = 0; i < f->n; i++)
@@ -161,7 +179,7 @@ static bool possible(const Graph *g, const Op *op, const Choice *c, const Pendin
       for (int j = 0; j < sums->n; j++)
         if (parts_overlap(c->split[i].part[k], sums->part[j])) return false;
       for (int j = 0; j < i; j++)
-        if (split_uses(&c->split[j], c->split[i].part[k])) return false;
+        if (!(f->blocks[i] && block_spreads(op, j)) && split_uses(&c->split[j], c->split[i].part[k])) return false;
     }
   return true;
 }
@@ -174,6 +192,7 @@ void graph_op(Graph *g, const Op *op, double times) {
   add_strategy(g, v, present_strategy(g, op));
   add_strategy(g, v, (Strategy){0});
   add_splits(g, v, &base);
+  add_spread(g, v, &base);
   add_passes(g, v);
   int n = v->strategy.n;
   v->var = graph_var(g, n, 0);
