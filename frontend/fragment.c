@@ -14,7 +14,7 @@ Frag frag_ix(IExpr *ix) { return (Frag){FRAG_INT, ix, NULL}; }
 Frag frag_typed(Expr *e) { return (Frag){FRAG_TYPED, NULL, e}; }
 Frag frag_like(FragKind kind, Expr *e) { return (Frag){kind, NULL, e}; }
 
-bool frag_const_int(const Frag *f, int64_t *value) {
+static bool frag_const_int(const Frag *f, int64_t *value) {
   if (f->kind != FRAG_INT || !f->ix || f->ix->n) return false;
   *value = f->ix->c;
   return true;

@@ -163,8 +163,7 @@ Diag *not_yet(Lower *lw, Loc loc, const char *what);
 Scope *scope_new(Arena *a, Scope *outer);
 /* Tensors of the outer scope are not seen; its dims, defs and blocks are. */
 Symbol *scope_find(Scope *s, const char *name);
-Symbol *scope_function(Scope *s, const char *name);     /* a def or a block */
-Symbol *scope_outer_tensor(Scope *s, const char *name); /* what scope_find hides, for messages */
+Symbol *scope_function(Scope *s, const char *name); /* a def or a block */
 /* Declares a name once: a clash is reported and gives a symbol that nobody finds. */
 Symbol *scope_declare(Lower *lw, Scope *s, SymKind kind, AstName name);
 /* A statement's result: replaces a tensor of that name. */
@@ -223,8 +222,7 @@ Frag frag_bad(void);
 Frag frag_ix(IExpr *ix);
 Frag frag_typed(Expr *e);
 Frag frag_like(FragKind kind, Expr *e);
-bool frag_const(const Frag *f, double *value); /* a number known now */
-bool frag_const_int(const Frag *f, int64_t *value);
+bool frag_const(const Frag *f, double *value);    /* a number known now */
 DType frag_dtype(Stmt *st, const Frag *f);        /* of the value that it would be stored as */
 Expr *frag_as(Stmt *st, Frag f, DType d);         /* of type d; literals rounded once */
 Expr *frag_expr(Stmt *st, Frag f);                /* of its own type */
@@ -272,21 +270,17 @@ Op *scatter_op(Stmt *st, IndexSet out, IndexSet red, Expr *body, IExpr *const *i
 /* A fragment as a read of a value over `s` at single indices; itself if it is one already (`s` = what it uses). */
 Expr *plain_read(Stmt *st, Expr *e, IndexSet s, const char *suffix);
 bool is_read(const Expr *e);                       /* possibly shifted or guarded */
-bool is_plain_read(const Expr *e);                 /* at distinct single indices */
-bool is_cheap(const Expr *e);                      /* may be computed twice */
 Expr *once(Stmt *st, Expr *e, const char *suffix); /* cheap, for what is used more than once */
 Expr *read_value(Stmt *st, ValueId v, IndexSet s);
 int tensors_in(const Expr *e);          /* distinct ones */
 bool is_pure(Lower *lw, const Expr *e); /* reads only such values */
 void origin_set(Lower *lw, ValueId v, Op *input);
 Op *origin_of(Lower *lw, ValueId v);
-ValueId step_in(Ctx *cx, Frame *fr);
 Expr *draw(Stmt *st, InitKind kind, IndexSet s, Loc call, const char *suffix);
 
 /* ---- expressions --------------------------------------------------------------------------------------------- */
 
 Frag lower_expr(Stmt *st, const AstExpr *e);   /* scalar.c */
-Frag lower_call(Stmt *st, const AstExpr *e);   /* scalar.c */
 void check_def(Ctx *cx, Symbol *def);          /* scalar.c: a def's body, at its declaration */
 Frag lower_reduce(Stmt *st, const AstExpr *e); /* reduce.c */
 bool bind_reduced(Stmt *st, const AstExpr *e, const AstExpr *body, IndexSet *red); /* reduce.c */

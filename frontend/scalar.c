@@ -249,7 +249,7 @@ static Frag no_function(Stmt *st, const AstExpr *e) {
   return frag_bad();
 }
 
-Frag lower_call(Stmt *st, const AstExpr *e) {
+static Frag lower_call(Stmt *st, const AstExpr *e) {
   Symbol *s = scope_function(st->cx->scope, e->name);
   Frag x[MAX_ARGS] = {{0}};
   if (s && s->kind == SYM_BLOCK) {

@@ -54,7 +54,8 @@ Symbol *scope_function(Scope *s, const char *name) {
   return NULL;
 }
 
-Symbol *scope_outer_tensor(Scope *s, const char *name) {
+/* What scope_find hides, for messages. */
+static Symbol *scope_outer_tensor(Scope *s, const char *name) {
   for (s = s->outer; s; s = s->outer) {
     Symbol *sym = find_here(s, 0, name);
     if (sym && sym->kind == SYM_TENSOR) return sym;

@@ -126,7 +126,8 @@ Expr *read_value(Stmt *st, ValueId v, IndexSet s) {
 
 bool is_read(const Expr *e) { return e->op == EX_READ; }
 
-bool is_plain_read(const Expr *e) {
+/* At distinct single indices. */
+static bool is_plain_read(const Expr *e) {
   if (e->op != EX_READ || e->otherwise) return false;
   for (int i = 0; i < e->nix; i++) {
     if (ix_single(e->ix[i]) < 0) return false;
@@ -136,7 +137,8 @@ bool is_plain_read(const Expr *e) {
   return true;
 }
 
-bool is_cheap(const Expr *e) {
+/* May it be computed twice? */
+static bool is_cheap(const Expr *e) {
   if (e->op == EX_CAST || e->op == EX_NEG || e->op == EX_STOP) return is_cheap(e->arg[0]);
   return e->op == EX_READ || e->op == EX_LITERAL || e->op == EX_INDEX;
 }
@@ -217,7 +219,7 @@ static Frame *program_frame(Frame *fr) {
   return fr;
 }
 
-ValueId step_in(Ctx *cx, Frame *fr) {
+static ValueId step_in(Ctx *cx, Frame *fr) {
   Lower *lw = cx->lw;
   Frame *top = program_frame(fr);
   if (top->step < 0) {

@@ -1,4 +1,5 @@
-/* reshard.h: what reshard.c (the walk), choose.c (one op's splits) and reason.c (why a layout changes) share. */
+/* reshard.h: what the files of the pass share: reshard.c (set-up, the walk that edits), greedy.c and choose.c (op by op),
+   assign.c and graph*.c (the whole program), reason.c (why a layout changes). */
 #ifndef DTC_RESHARD_H
 #define DTC_RESHARD_H
 

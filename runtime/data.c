@@ -33,7 +33,7 @@ struct Source {
 
 /* A Feistel network over the next even number of bits is a bijection; numbers beyond n are sent through it again
    until they land inside (on average fewer than four times). */
-uint64_t rt_permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t at) {
+static uint64_t permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t at) {
   enum { ROUNDS = 8 };
   int half = 1;
   while (half < 32 && (n - 1) >> (2 * half)) half++;
@@ -52,7 +52,7 @@ uint64_t rt_permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t at) {
 
 static int64_t item_of(const Rt *rt, const dtrt_Leaf *l, const Source *s, int64_t number) {
   uint64_t n = (uint64_t)s->items, epoch = (uint64_t)number / n, at = (uint64_t)number % n;
-  return (int64_t)(l->shuffle ? rt_permute(rt->o.seed, epoch, n, at) : at);
+  return (int64_t)(l->shuffle ? permute(rt->o.seed, epoch, n, at) : at);
 }
 
 /* ---- values ---- */

@@ -267,8 +267,6 @@ typedef struct Source Source;
 void rt_data_open(Rt *rt); /* opens and checks all files */
 void rt_data_load(Rt *rt, int64_t step);
 void rt_data_describe(const Rt *rt, FILE *out);
-/* Which of n items comes as number `at` of the epoch: a permutation, a pure function of seed, epoch and n. */
-uint64_t rt_permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t at);
 
 /* ---- report.c: what the user sees ------------------------------------------------------------------------------------ */
 
