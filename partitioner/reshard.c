@@ -179,7 +179,8 @@ static void enter_repeat(Reshard *r, Op *op) {
   for (int i = 0; i < op->nin; i++) {
     const Type *place = &r->state[body->args.at[1 + i]].place;
     Type need = i < op->ncarried + op->ninvariant ? *place : stacked_type(&r->state[op->in[i]].home, place);
-    op->in[i] = need.pending.n > 0 ? pending_zeros(r, op->in[i], &need) : get_version(r, op->in[i], &need, op, i);
+    bool zeros = i < op->ncarried && need.pending.n > 0; /* a sum that the loop carries; what comes stacked has its terms */
+    op->in[i] = zeros ? pending_zeros(r, op->in[i], &need) : get_version(r, op->in[i], &need, op, i);
   }
 }
 
