@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { BLOCK_BYTES = 1 << 18, ALIGN = 16 };
+enum { FIRST_BYTES = 1 << 13, BLOCK_BYTES = 1 << 18, ALIGN = 16 };
 
 typedef struct Block {
   struct Block *next;
@@ -15,6 +15,7 @@ typedef struct Block {
 
 struct Arena {
   Block *blocks; /* the first is the one being filled */
+  size_t next;   /* what the block after it will hold: small arenas, of which there are many, stay small */
 };
 
 static Block *block_new(size_t size, Block *next) {
@@ -28,6 +29,7 @@ static Block *block_new(size_t size, Block *next) {
 Arena *arena_new(void) {
   Arena *a = calloc(1, sizeof *a);
   if (!a) internal_error("out of memory");
+  a->next = FIRST_BYTES;
   return a;
 }
 
@@ -52,7 +54,8 @@ void *arena_alloc(Arena *a, size_t bytes) {
       b->next->used = need;
       return b->next->data;
     }
-    b = a->blocks = block_new(need > BLOCK_BYTES ? need : BLOCK_BYTES, b);
+    b = a->blocks = block_new(need > a->next ? need : a->next, b);
+    if (a->next < BLOCK_BYTES) a->next *= 2;
   }
   void *p = b->data + b->used;
   b->used += need;

@@ -315,13 +315,18 @@ static bool may_be_empty(const Split *s, int64_t n) {
 }
 
 bool type_inside(const Mesh *m, const Type *inner, const Type *outer) {
+  int unsure[MAX_RANK], n = 0;
+  for (int d = 0; d < inner->rank; d++)
+    if (!split_nests(&inner->dim[d].split, &outer->dim[d].split, inner->dim[d].size)) unsure[n++] = d;
+  if (n == 0) return true;
   Atoms x;
   bool inside = true, empty = false;
   atoms_of(&x, m, 2, (const Type *const[]){outer, inner});
-  for (int d = 0; d < inner->rank; d++) {
-    inside = inside && dim_inside(&x, &outer->dim[d].split, &inner->dim[d].split, inner->dim[d].size);
-    empty |= may_be_empty(&inner->dim[d].split, inner->dim[d].size);
+  for (int i = 0; i < n && inside; i++) {
+    int d = unsure[i];
+    inside = dim_inside(&x, &outer->dim[d].split, &inner->dim[d].split, inner->dim[d].size);
   }
+  for (int d = 0; d < inner->rank && !inside; d++) empty |= may_be_empty(&inner->dim[d].split, inner->dim[d].size);
   return inside || (empty && move_most(m, outer, inner) == 0);
 }
 

@@ -96,16 +96,20 @@ Split split_canonical(Split s, int64_t n) {
 
 /* ---- inside ---------------------------------------------------------------------------------------------------- */
 
-/* The parts of `outer` begin those of `inner`, and chunks are equal: they nest. */
-static bool nests(const Split *inner, const Split *outer, int64_t n) {
+bool split_nests(const Split *inner, const Split *outer, int64_t n) {
   if (split_windowed(inner) || split_windowed(outer) || outer->n > inner->n) return false;
-  for (int i = 0; i < outer->n; i++)
-    if (!part_equal(inner->part[i], outer->part[i])) return false;
-  return split_even(inner, n) && split_even(outer, n);
+  int64_t chunks = 1;
+  for (int i = 0; i < inner->n; i++) {
+    if (i >= outer->n)
+      chunks *= inner->part[i].size;
+    else if (!part_equal(inner->part[i], outer->part[i]))
+      return false;
+  }
+  return outer->n == 0 || split_capacity(outer, n) == chunks * split_capacity(inner, n);
 }
 
 bool split_inside(const Mesh *m, const Split *inner, const Split *outer, int64_t n) {
-  if (split_whole(outer) || split_equal(inner, outer) || nests(inner, outer, n)) return true;
+  if (split_whole(outer) || split_equal(inner, outer) || split_nests(inner, outer, n)) return true;
   bool axes[MAX_AXES] = {0};
   split_axes(inner, axes);
   split_axes(outer, axes);

@@ -94,29 +94,29 @@ static void straight_on(Search *s, int at) {
   reach(s, at, plan_kind(s->mesh, &here, s->to), s->to);
 }
 
+static int find_node(const Search *s, uint64_t hash, const Type *t) {
+  int at = 0;
+  while (at < s->node.n && !(s->node.at[at].hash == hash && sharding_equal(&s->node.at[at].type, t))) at++;
+  return at;
+}
+
 static void reach(Search *s, int from, OpKind kind, const Type *to) {
   const Node *f = &s->node.at[from];
   if (sharding_equal(&f->type, to)) return;
   bool final = sharding_equal(to, s->to);
   if (!final && type_capacity(to) > s->largest) return;
-  Price price = price_add(f->price, price_step(s->mesh, s->cluster, kind, &f->type, to));
-  int odd = f->odd + (kind == OP_EXCHANGE);
-  if (!final && hopeless(s, to, price)) return;
   uint64_t hash = type_hash(to);
-  Node node = {*to, hash, price, odd, from, kind, false, to->pending.n == s->to->pending.n};
-  int at = 0;
-  while (at < s->node.n && !(s->node.at[at].hash == hash && sharding_equal(&s->node.at[at].type, to))) at++;
-  if (at < s->node.n) {
-    if (!better(price, odd, s->node.at[at].price, s->node.at[at].odd)) return;
-    s->node.at[at] = node;
-  } else if (s->node.n < MAX_NODES) {
-    vec_push(s->arena, s->node, node);
-  } else {
-    return;
-  }
+  int at = find_node(s, hash, to), odd = f->odd + (kind == OP_EXCHANGE);
+  if (at < s->node.n && price_compare(f->price, s->node.at[at].price) > 0) return;
+  Price price = price_add(f->price, price_step(s->mesh, s->cluster, kind, &f->type, to));
+  if (!final && hopeless(s, to, price)) return;
+  if (at < s->node.n ? !better(price, odd, s->node.at[at].price, s->node.at[at].odd) : at == MAX_NODES) return;
+  bool complete = to->pending.n == s->to->pending.n;
+  if (at == s->node.n) vec_push(s->arena, s->node, (Node){0});
+  s->node.at[at] = (Node){*to, hash, price, odd, from, kind, false, complete};
   if (final)
     s->target = at;
-  else if (node.complete)
+  else if (complete)
     straight_on(s, at);
 }
 

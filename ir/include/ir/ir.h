@@ -99,6 +99,8 @@ bool split_even(const Split *s, int64_t n);                         /* every ran
 bool split_equal(const Split *a, const Split *b);                   /* same parts, granule and window; ignores fixed */
 Split split_canonical(Split s, int64_t n);                          /* one split for equal boxes: see window.c */
 bool split_inside(const Mesh *m, const Split *inner, const Split *outer, int64_t n); /* on every rank */
+/* The parts of outer begin those of inner, and each of its chunks is some of inner's: inside, told at a look. */
+bool split_nests(const Split *inner, const Split *outer, int64_t n);
 bool split_uses(const Split *s, AxisPart p);                        /* some part overlaps p */
 bool pending_equal(const Pending *a, const Pending *b);             /* as sets */
 bool sharding_equal(const Type *a, const Type *b);                  /* all dims and pending */
