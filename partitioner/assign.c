@@ -7,10 +7,17 @@
 
    The innermost axis goes first. Where one axis has chosen, the next finds another problem, and where tables had to be
    made small (minsum.h), another result; so small programs are planned from the outermost axis on as well, and in both
-   ways of making tables small, and the best plan is taken. */
+   ways of making tables small, and the best plan is taken. In large ones an axis that saves less than a ten thousandth is
+   not worth another round. */
 #include "graph.h"
 
-enum { MAX_SWEEPS = 8, MAX_TABLE = 1 << 16, SMALL = 600, MIDDLING = 1100 /* variables times axes */ };
+enum {
+  MAX_SWEEPS = 8,
+  MAX_TABLE = 1 << 16,
+  SMALL = 600,
+  MIDDLING = 1100 /* variables times axes */,
+  LARGE = 10000 /* variables */
+};
 
 /* ---- plans that are kept ----------------------------------------------------------------------------------------- */
 
@@ -118,10 +125,11 @@ static double improve(Sweeps *s, int axis, bool hold, bool *better) {
   int *x = NEW_ARRAY(a, int, p->n + 1);
   graph_now(g, x);
   bool exact;
+  bool large = p->n > LARGE;
   double before = minsum_cost(p, x), after = minsum_improve(p, x, MAX_TABLE, hold, &exact);
   s->variables = p->n;
   s->exact &= exact;
-  *better = after < before * (1 - 1e-9);
+  *better = after < before * (1 - (large ? 1e-4 : 1e-9));
   if (*better) graph_decide(g, x);
   if (!*better || exact) note_dead_end(s, axis, hold, exact, *better ? after : before);
   arena_free(a);
