@@ -79,6 +79,8 @@ static Form shifted(const Form *f, const Form *by) {
 static bool join(const Form *major, const Form *minor, Form *out) {
   int64_t q = chunk(minor), k = split_count(&minor->split), g = major->split.n + minor->split.n;
   if (major->div != 1 || minor->div != 1 || chunk(major) != 1 || g > MAX_PARTS) return false;
+  for (int i = 0; i < minor->split.n; i++)
+    if (split_uses(&major->split, minor->split.part[i])) return false; /* wishes of two values may clash */
   if (major->mul != sat_mul(minor->mul, sat_mul(k, q))) return false;
   *out = *minor;
   out->split = major->split;
