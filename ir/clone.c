@@ -66,6 +66,9 @@ Module *ir_clone(const Module *from, Arena *a) {
   m->mesh.name = text(a, from->mesh.name);
   for (int i = 0; i < m->mesh.naxes; i++) m->mesh.axis[i].name = text(a, from->mesh.axis[i].name);
   m->stage = from->stage;
+  m->target = from->target;
+  m->tf32 = from->tf32;
+  m->fast = from->fast;
   m->least_product = from->least_product;
   m->train = clone_train(a, &from->train);
   for (int i = 0; i < from->files.n; i++) vec_push(a, m->files, text(a, from->files.at[i]));

@@ -293,11 +293,20 @@ static void parse_buffers(Parser *p) {
   m->workspace_bytes = irp_int(p, 0, MAX_SIZE, "the workspace's size");
 }
 
+static void parse_target(Parser *p) {
+  if (!irp_take_word(p, "target")) return;
+  irp_need_word(p, "cuda");
+  p->m->target = TARGET_CUDA;
+  p->m->tf32 = irp_take_word(p, "tf32");
+  p->m->fast = irp_take_word(p, "fast");
+}
+
 static void parse_module(Parser *p) {
   Tok loss = {0};
   irp_need_word(p, "stage");
   p->m->stage = (Stage)irp_one_of(p, STAGE_TEXT, COUNT(STAGE_TEXT), "annotated, sharded, collected, local or scheduled");
   parse_mesh(p);
+  parse_target(p);
   if (irp_take_word(p, "train")) parse_train(p, &loss);
   p->m->programs.n = 0; /* ir_module begins with an empty one */
   do parse_program(p);

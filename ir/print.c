@@ -354,6 +354,10 @@ static void print_mesh(Printer *p) {
   puts_(p, ")\n");
 }
 
+static void print_target(Printer *p) {
+  if (p->m->target == TARGET_CUDA) put(p, "target cuda%s%s\n", p->m->tf32 ? " tf32" : "", p->m->fast ? " fast" : "");
+}
+
 static void print_buffer(Printer *p, ValueId v) {
   if (p->m->buffers[v].offset < 0) return;
   puts_(p, "  ");
@@ -383,6 +387,7 @@ const char *ir_print(const Module *m, Arena *a) {
   Printer p = {m, a, {0}};
   put(&p, "stage %s\n", WORD(STAGE_TEXT, m->stage));
   print_mesh(&p);
+  print_target(&p);
   if (m->train.present) print_train(&p, &m->train);
   for (int i = 0; i < m->programs.n; i++) {
     put(&p, "\nprogram stage %d {\n", m->programs.at[i].stage);

@@ -133,6 +133,15 @@ UNIT(layouts_and_capacities_stay) {
 }
 
 /* Names and reasons that are made to be misread. */
+UNIT(the_target_stays) {
+  const char *program = "\nprogram stage 0 {\n  %x: f32 = param \"x\" ones\n  tap output \"x\" %x\n}\n";
+  for (const char *const *words = (const char *const[]){"", " tf32", " fast", " tf32 fast", NULL}; *words; words++) {
+    char text[256];
+    snprintf(text, sizeof text, "stage annotated\nmesh one(a = 1)\ntarget cuda%s\n%s", *words, program);
+    check_fixed_point(text);
+  }
+}
+
 UNIT(odd_names_and_reasons_come_back) {
   static const char *const odd[] = {"a b",      "",    "x\\\"y", "line\nend", "; because", "%",
                                     "\xc3\xa4", "1e5", "-",      "where(",    "\\x41",     "tab\t"};

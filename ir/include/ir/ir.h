@@ -89,36 +89,36 @@ int64_t part_coord(const Mesh *m, AxisPart p, int64_t rank);
 bool part_equal(AxisPart a, AxisPart b);
 bool parts_overlap(AxisPart a, AxisPart b); /* share devices' coordinates of one axis */
 
-bool split_whole(const Split *s);                                   /* every rank holds all of the dim */
+bool split_whole(const Split *s); /* every rank holds all of the dim */
 bool split_windowed(const Split *s);
-int64_t split_count(const Split *s);                                /* k, the product of the parts; 1 if unsplit */
-int64_t split_capacity(const Split *s, int64_t n);                  /* elements of the largest chunk: static, sizes buffers */
-int64_t split_coord(const Mesh *m, const Split *s, int64_t rank);   /* which of the k chunks rank holds */
+int64_t split_count(const Split *s);                              /* k, the product of the parts; 1 if unsplit */
+int64_t split_capacity(const Split *s, int64_t n);                /* elements of the largest chunk: static, sizes buffers */
+int64_t split_coord(const Mesh *m, const Split *s, int64_t rank); /* which of the k chunks rank holds */
 void split_range(const Mesh *m, const Split *s, int64_t n, int64_t rank, int64_t *lo, int64_t *hi); /* [lo, hi), may be empty */
-bool split_even(const Split *s, int64_t n);                         /* every rank has the same extent */
-bool split_equal(const Split *a, const Split *b);                   /* same parts, granule and window; ignores fixed */
-Split split_canonical(Split s, int64_t n);                          /* one split for equal boxes: see window.c */
+bool split_even(const Split *s, int64_t n);       /* every rank has the same extent */
+bool split_equal(const Split *a, const Split *b); /* same parts, granule and window; ignores fixed */
+Split split_canonical(Split s, int64_t n);        /* one split for equal boxes: see window.c */
 bool split_inside(const Mesh *m, const Split *inner, const Split *outer, int64_t n); /* on every rank */
 /* The parts of outer begin those of inner, and each of its chunks is some of inner's: inside, told at a look. */
 bool split_nests(const Split *inner, const Split *outer, int64_t n);
-bool split_uses(const Split *s, AxisPart p);                        /* some part overlaps p */
-bool pending_equal(const Pending *a, const Pending *b);             /* as sets */
-bool sharding_equal(const Type *a, const Type *b);                  /* all dims and pending */
-bool type_uses(const Type *t, AxisPart p);                          /* in a dim or pending */
-bool type_windowed(const Type *t);                                  /* some dim is */
+bool split_uses(const Split *s, AxisPart p);            /* some part overlaps p */
+bool pending_equal(const Pending *a, const Pending *b); /* as sets */
+bool sharding_equal(const Type *a, const Type *b);      /* all dims and pending */
+bool type_uses(const Type *t, AxisPart p);              /* in a dim or pending */
+bool type_windowed(const Type *t);                      /* some dim is */
 
 /* Ranks that differ only in the axes marked, the others' coordinates being 0: how many, and the k-th. Enough to see
    what is true on every rank of splits that use only these axes. */
-void split_axes(const Split *s, bool axes[MAX_AXES]);               /* marks those of s */
+void split_axes(const Split *s, bool axes[MAX_AXES]); /* marks those of s */
 int64_t ranks_along(const Mesh *m, const bool axes[MAX_AXES]);
 int64_t rank_along(const Mesh *m, const bool axes[MAX_AXES], int64_t k);
 
 typedef struct {
   int64_t lo[MAX_RANK], hi[MAX_RANK];
 } Box;
-Box type_box(const Mesh *m, const Type *t, int64_t rank);  /* the part of the tensor that rank holds, global coordinates */
-int64_t type_elements(const Type *t);                      /* global */
-int64_t type_capacity(const Type *t);                      /* elements of a local buffer (product of capacities) */
+Box type_box(const Mesh *m, const Type *t, int64_t rank); /* the part of the tensor that rank holds, global coordinates */
+int64_t type_elements(const Type *t);                     /* global */
+int64_t type_capacity(const Type *t);                     /* elements of a local buffer (product of capacities) */
 int64_t dtype_size(DType d);
 const char *dtype_name(DType d);
 bool dtype_by_name(const char *s, DType *out);
@@ -256,13 +256,13 @@ typedef struct Op {
   InitKind init;    /* PARAM; RANDOM: INIT_NORMAL or INIT_UNIFORM */
   double init_a, init_b;
   bool frozen;
-  int nstack;       /* PARAM, STATE: leading dims that a repeat stacked */
+  int nstack; /* PARAM, STATE: leading dims that a repeat stacked */
   TapKind tap;
   SourceKind source; /* INPUT */
   const char *file;
-  bool shuffle;      /* SRC_TABLE: shuffled; SRC_NEXT_TOKEN: shuffled unless `sequential` */
-  int source_part;   /* 0: tokens, 1: shifted by one (the second name) */
-  int64_t limit;     /* INPUT: values must be in [0, limit), checked when loaded; 0: no check */
+  bool shuffle;    /* SRC_TABLE: shuffled; SRC_NEXT_TOKEN: shuffled unless `sequential` */
+  int source_part; /* 0: tokens, 1: shifted by one (the second name) */
+  int64_t limit;   /* INPUT: values must be in [0, limit), checked when loaded; 0: no check */
   const char *limit_dim;
 
   /* REPEAT: in = [carried inits, invariants, stacked ins]; body->args = [counter (i64 scalar), carried,
@@ -360,19 +360,25 @@ typedef struct {
   Region *body;
 } Program;
 
+/* What the program is made for; decides nothing before codegen. tf32: products may round their operands to 10 bits of
+   mantissa; fast: sums may be in any order. Both only for CUDA. */
+typedef enum { TARGET_C, TARGET_CUDA } Target;
+
 typedef struct {
   Arena *arena;
   Mesh mesh;
   Stage stage;
+  Target target;
+  bool tf32, fast;
   VEC(Value) values;
-  VEC(Program) programs; /* one, until pipelines */
+  VEC(Program) programs;   /* one, until pipelines */
   VEC(const char *) files; /* names for Loc.file */
   VEC(Written) written;    /* in the order of the text's lowering; empty for IR text */
   Train train;
   Buffer *buffers; /* STAGE_SCHEDULED: per value; offset -1: not in the arena */
   int64_t arena_bytes, workspace_bytes;
-  int64_t least_product; /* codegen: multiplications in a call from which a sum of products goes to the BLAS; 0: its own
-                            choice */
+  int64_t least_product;   /* codegen: multiplications in a call from which a sum of products goes to the BLAS; 0: its own
+                              choice */
   struct NameTable *names; /* ir.c: which names are taken */
 } Module;
 
@@ -383,8 +389,8 @@ typedef struct {
   bool propagate_only;           /* --partition=propagate: no global choice */
   const struct Cluster *cluster; /* partitioner.h; NULL: its default */
   int64_t memory_limit;          /* bytes per device; 0: none */
-  struct PartOrigins *origins; /* partitioner.h: where shardings came from; NULL: nobody asks */
-  VEC(DiagLabel) notes; /* what was not done, and why: for those who ask, not warnings */
+  struct PartOrigins *origins;   /* partitioner.h: where shardings came from; NULL: nobody asks */
+  VEC(DiagLabel) notes;          /* what was not done, and why: for those who ask, not warnings */
 } PassContext;
 typedef void PassFn(Module *m, PassContext *cx);
 
@@ -394,17 +400,17 @@ Module *ir_module(Arena *a);
 Region *ir_region(Module *m, Op *parent);
 /* A new value; a name that is taken gets a suffix (.1, .2, ...). */
 ValueId ir_value(Module *m, const char *name, Type t, Loc loc);
-ValueId ir_find_value(Module *m, const char *name); /* -1: none */
-Op *ir_op(Module *m, OpKind kind, Loc loc); /* not yet in a region */
-void ir_in(Module *m, Op *op, ValueId v);   /* appends an operand */
+ValueId ir_find_value(Module *m, const char *name);          /* -1: none */
+Op *ir_op(Module *m, OpKind kind, Loc loc);                  /* not yet in a region */
+void ir_in(Module *m, Op *op, ValueId v);                    /* appends an operand */
 ValueId ir_out(Module *m, Op *op, const char *name, Type t); /* appends a result: a new value */
 void ir_append(Module *m, Region *r, Op *op);
 void ir_insert(Module *m, Region *r, int at, Op *op);
 ValueId ir_arg(Module *m, Region *r, const char *name, Type t); /* appends a region argument */
-void ir_number(Module *m);            /* renews Op.order, Value.region everywhere, after edits */
-void ir_sync_space(Module *m, Op *op); /* result dims' splits -> Space.idx[0..nout) */
-void ir_dead_code(Module *m);         /* removes ops whose results nobody needs (through regions: unused carried,
-                                         invariant, stacked and saved entries go too) */
+void ir_number(Module *m);                                      /* renews Op.order, Value.region everywhere, after edits */
+void ir_sync_space(Module *m, Op *op);                          /* result dims' splits -> Space.idx[0..nout) */
+void ir_dead_code(Module *m); /* removes ops whose results nobody needs (through regions: unused carried,
+                                 invariant, stacked and saved entries go too) */
 Module *ir_clone(const Module *m, Arena *a);
 void ir_rename(Module *m, ValueId v, const char *name); /* a name that is taken gets a suffix */
 int attention_rows(const Op *op, int *index);           /* which result indices lse's dims are; returns its rank */
@@ -429,13 +435,14 @@ IExpr *ix_value(Arena *a, int operand, int n, IExpr **at);
 /* All of ix_* keep the normal form and saturate at +-2^61, which no dim reaches. */
 IExpr *ix_narrow(Arena *a, const IExpr *x, const Space *s); /* j // 4 is 0 and j % 4 is j where j is in [0, 4) */
 bool ix_equal(const IExpr *x, const IExpr *y);
-int ix_single(const IExpr *x);          /* the index that x is, exactly (coef 1, c 0), or -1 */
+int ix_single(const IExpr *x); /* the index that x is, exactly (coef 1, c 0), or -1 */
 bool ix_uses(const IExpr *x, int index);
-bool ix_by_value(const IExpr *x);       /* has an ATOM_VALUE */
+bool ix_by_value(const IExpr *x); /* has an ATOM_VALUE */
 /* The least and the greatest value over a box of indices, lo[i] <= index i < hi[i]; values count as any. */
 void ix_range(const IExpr *x, const int64_t *lo, const int64_t *hi, int64_t *min, int64_t *max);
 void ix_bounds(const IExpr *x, const Space *s, int64_t *min, int64_t *max); /* over the whole space, inclusive */
-IExpr *ix_substitute(Arena *a, const IExpr *x, IExpr *const *by, const int *operand_map); /* by[i] replaces index i; operand_map may be NULL */
+IExpr *ix_substitute(Arena *a, const IExpr *x, IExpr *const *by,
+                     const int *operand_map); /* by[i] replaces index i; operand_map may be NULL */
 
 Expr *ex_lit(Arena *a, DType d, double v);
 Expr *ex_int(Arena *a, DType d, int64_t v);
@@ -445,7 +452,7 @@ Expr *ex_1(Arena *a, ExprOp op, Expr *x);
 Expr *ex_2(Arena *a, ExprOp op, Expr *x, Expr *y); /* dtype of x, or bool for comparisons */
 Expr *ex_where(Arena *a, Expr *c, Expr *x, Expr *y);
 Expr *ex_cast(Arena *a, DType d, Expr *x); /* x itself if it has that type */
-bool ex_uses(const Expr *x, int index); /* in an EX_INDEX or where something is read */
+bool ex_uses(const Expr *x, int index);    /* in an EX_INDEX or where something is read */
 bool ex_equal(const Expr *x, const Expr *y);
 bool ex_is_lit(const Expr *x, double v);
 Expr *ex_simplify(Arena *a, Expr *x);
@@ -453,11 +460,11 @@ Expr *ex_substitute(Arena *a, const Expr *x, IExpr *const *by, const int *operan
 void ex_reads(const Expr *x, void (*f)(void *cx, const Expr *read), void *cx); /* every EX_READ, also inside `otherwise` */
 
 /* ---- text: print.c, parse.c ----------------------------------------------------------------------------- */
-const char *ir_print(const Module *m, Arena *a);       /* the whole module */
+const char *ir_print(const Module *m, Arena *a); /* the whole module */
 const char *ir_print_op(const Module *m, const Op *op, Arena *a);
 const char *ir_print_type(const Module *m, const Type *t, Arena *a);
 const char *ir_print_split(const Module *m, const Split *s, Arena *a); /* "data", "(pod, data)", "" */
-Module *ir_parse(Arena *a, Diags *d, int file);        /* NULL after errors (codes E09xx) */
+Module *ir_parse(Arena *a, Diags *d, int file);                        /* NULL after errors (codes E09xx) */
 
 /* ---- laws: verify.c --------------------------------------------------------------------------------------- */
 /* Is the body a linear function of the operands that are pending[operand]: sums of them, each times something
@@ -472,8 +479,8 @@ PassFn ir_recognise, ir_gradient, ir_update;
 
 /* ---- smaller problems: reduce.c ------------------------------------------------------------------------------- */
 /* Makes the sizes of a program and of the plan that was made of it (NULL: none) smaller, alike; in meshes of more than
-   max_ranks also the axes; every size keeps `least` elements, if it has them (2: no less). Both keep their leaves, ops and results. false and *why: the mesh cannot shrink (and nothing
-   has changed). Values that nobody has lose their dims. */
+   max_ranks also the axes; every size keeps `least` elements, if it has them (2: no less). Both keep their leaves, ops and
+   results. false and *why: the mesh cannot shrink (and nothing has changed). Values that nobody has lose their dims. */
 bool ir_reduce(Module *source, Module *plan, int64_t max_ranks, int64_t least, const char **why);
 
 /* The smallest variant that edits of an annotated program lead to and of which `shows` still says true. shrink.c */
@@ -508,23 +515,24 @@ typedef struct {
 typedef struct EvalRun EvalRun;
 typedef struct {
   DomainKind domain;
-  bool ranks;     /* false: whole tensors on one device, shardings ignored; true: all ranks in lockstep */
-  bool in_arena;  /* ranks, STAGE_SCHEDULED: values live in the planned, poisoned arena */
-  uint64_t seed;  /* of random leaves and of poison */
-  int64_t exact;  /* DOMAIN_INT: no real may exceed this; 0 counts as 2^53 */
+  bool ranks;    /* false: whole tensors on one device, shardings ignored; true: all ranks in lockstep */
+  bool in_arena; /* ranks, STAGE_SCHEDULED: values live in the planned, poisoned arena */
+  uint64_t seed; /* of random leaves and of poison */
+  int64_t exact; /* DOMAIN_INT: no real may exceed this; 0 counts as 2^53 */
   int64_t step;
   double (*setting)(void *cx, const char *name, double otherwise); /* or NULL: the defaults */
   void *cx;
 } EvalOptions;
 EvalRun *eval_new(const Module *m, Arena *a, EvalOptions o);
-void eval_set_leaf(EvalRun *r, const char *name, const Tensor *whole); /* param, state, input; unset ones are drawn from the seed */
+void eval_set_leaf(EvalRun *r, const char *name,
+                   const Tensor *whole); /* param, state, input; unset ones are drawn from the seed */
 /* Runs the program once. false and *why if a value was out of range, an integer left the exact range, ... */
 bool eval_step(EvalRun *r, const char **why);
-Tensor eval_tap(EvalRun *r, TapKind tap, const char *name);     /* whole tensor, put together from all ranks (which must agree) */
-Tensor eval_leaf(EvalRun *r, const char *name);                  /* a param's or state's value after the updates */
-bool eval_agree(EvalRun *r, const char **why);                   /* replicas are equal on all ranks */
-int64_t eval_received(const EvalRun *r, int64_t rank);           /* bytes that rank received in collectives so far */
-int64_t eval_sent(const EvalRun *r, int64_t rank);               /* and sent */
+Tensor eval_tap(EvalRun *r, TapKind tap, const char *name); /* whole tensor, put together from all ranks (which must agree) */
+Tensor eval_leaf(EvalRun *r, const char *name);             /* a param's or state's value after the updates */
+bool eval_agree(EvalRun *r, const char **why);              /* replicas are equal on all ranks */
+int64_t eval_received(const EvalRun *r, int64_t rank);      /* bytes that rank received in collectives so far */
+int64_t eval_sent(const EvalRun *r, int64_t rank);          /* and sent */
 
 /* compare.c: is the plan, on all ranks in lockstep, the source program, modulo 2^61 - 1 on random inputs? */
 typedef enum { COMPARE_EQUAL, COMPARE_DIFFERENT, COMPARE_UNKNOWN /* the source fails on this input */ } Comparison;
