@@ -256,7 +256,7 @@ static void scores(Blocks *b, const char *s) {
   Emit *e = b->e;
   Kernel *k = b->k;
   const AttentionShape *a = &b->shape;
-  LINE("dtrt_gemm(false, true, %s, %s, %lld, 1.0f, %s, %lld, %s, %lld, 0.0f, %s, %lld);\n", b->count, b->keys,
+  LINE("dtrt_gemm(cx, false, true, %s, %s, %lld, 1.0f, %s, %lld, %s, %lld, 0.0f, %s, %lld);\n", b->count, b->keys,
        (long long)cg_capacity(&b->op->space.idx[a->dot]), read_base(b, READ_Q), ld(b, READ_Q, a->query), read_base(b, READ_K),
        ld(b, READ_K, a->key), s, (long long)a->pitch);
 }
@@ -296,7 +296,7 @@ Kernel *emit_attention(Emit *e, const Op *op) {
   const char *start = emit_own_offset(&at, out, 0);
   long long ldo = stride[a->query], features = cg_capacity(&op->space.idx[a->feature[0]]);
   const char *nf = emit_n(k, b->scope.var[a->feature[0]].range);
-  LINE("dtrt_gemm(false, false, %s, %s, %s, 1.0f, %s, %lld, %s, %lld, 0.0f, %s + %s, %lld);\n", b->count, nf, b->keys, s,
+  LINE("dtrt_gemm(cx, false, false, %s, %s, %s, 1.0f, %s, %lld, %s, %lld, 0.0f, %s + %s, %lld);\n", b->count, nf, b->keys, s,
        (long long)a->pitch, read_base(b, READ_V), ld(b, READ_V, a->key), y, start, ldo);
   (void)features;
   LINE("for (int64_t i = 0; i < %s; i++) {\nfor (int64_t f = 0; f < %s; f++) %s[%s + i * %lld + f] *= %s[i];\n}\n", b->count, nf,
@@ -318,8 +318,8 @@ static void gradient_product(Blocks *b, int read, int i, bool ta, const char *m,
                              const char *left, const char *right, long long ldr) {
   Emit *e = b->e;
   Kernel *k = b->k;
-  LINE("dtrt_gemm(%s, false, %s, %s, %s, 1.0f, %s, %lld, %s, %lld, 1.0f, %s, %lld);\n", ta ? "true" : "false", m, n, inner, left,
-       (long long)b->shape.pitch, right, ldr, gradient_base(b, read), ld(b, read, i));
+  LINE("dtrt_gemm(cx, %s, false, %s, %s, %s, 1.0f, %s, %lld, %s, %lld, 1.0f, %s, %lld);\n", ta ? "true" : "false", m, n, inner,
+       left, (long long)b->shape.pitch, right, ldr, gradient_base(b, read), ld(b, read, i));
 }
 
 static void zero_gradients(Blocks *b) {
@@ -342,7 +342,7 @@ Kernel *emit_attention_grad(Emit *e, const Op *op) {
   begin_blocks(b);
   scores(b, s);
   const char *nf = emit_n(k, b->scope.var[a->feature[0]].range);
-  LINE("dtrt_gemm(false, true, %s, %s, %s, 1.0f, %s, %lld, %s, %lld, 0.0f, %s, %lld);\n", b->count, b->keys, nf,
+  LINE("dtrt_gemm(cx, false, true, %s, %s, %s, 1.0f, %s, %lld, %s, %lld, 0.0f, %s, %lld);\n", b->count, b->keys, nf,
        read_base(b, READ_DA), ld(b, READ_DA, a->query), read_base(b, READ_V), ld(b, READ_V, a->key), ds, (long long)a->pitch);
   for_queries(b);
   LINE("float *restrict pr = %s + %s * %lld, *restrict dr = %s + %s * %lld;\n", s, b->i, (long long)a->pitch, ds, b->i,

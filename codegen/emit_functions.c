@@ -7,7 +7,7 @@
        for (int64_t l = 0; l < 4; l++) {
          float *wq = AT(8192 + l * 65536);
          layer_n_21(cx, x, g1, n);                                                // charlm.dt:21
-         dtrt_gemm(false, false, 1024, 128, 128, 1.0f, n, 128, wq, 128, 0.0f, q, 128); // charlm.dt:22           */
+         dtrt_gemm(cx, false, false, 1024, 128, 128, 1.0f, n, 128, wq, 128, 0.0f, q, 128); // charlm.dt:22           */
 #include "emit.h"
 
 typedef struct Block Block;

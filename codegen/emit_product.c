@@ -1,7 +1,7 @@
 /* emit_product.c: a matrix product as calls of dtrt_gemm. With constant sizes and nothing to loop over it is one call
    in the caller; else a function with the loops.
 
-     dtrt_gemm(false, false, 1024, 128, 128, 1.0f, n, 128, wq, 128, 0.0f, q, 128);                            */
+     dtrt_gemm(cx, false, false, 1024, 128, 128, 1.0f, n, 128, wq, 128, 0.0f, q, 128);                            */
 #include "emit.h"
 
 typedef struct {
@@ -66,14 +66,14 @@ static void pieces(Gemm *g) {
   const char *beta = p->accumulates ? "1.0f" : "0.0f";
   const char **piece = g->k->piece;
   if (p->batch < 0) {
-    piece[0] = arena_printf(e->a, "dtrt_gemm(%s, %s, %s, %s, %s, 1.0f, ", truth(p->ta), truth(p->tb), m, n, k);
+    piece[0] = arena_printf(e->a, "dtrt_gemm(cx, %s, %s, %s, %s, %s, 1.0f, ", truth(p->ta), truth(p->tb), m, n, k);
     piece[1] = arena_printf(e->a, ", %lld, ", (long long)p->lda);
     piece[2] = arena_printf(e->a, ", %lld, %s, ", (long long)p->ldb, beta);
     piece[3] = arena_printf(e->a, ", %lld);\n", (long long)p->ldc);
     return;
   }
   int b = p->batch;
-  piece[0] = arena_printf(e->a, "dtrt_gemm_batch(%s, %s, %s, %s, %s, %s, 1.0f, ", emit_n(g->k, range_of(g, b)), truth(p->ta),
+  piece[0] = arena_printf(e->a, "dtrt_gemm_batch(cx, %s, %s, %s, %s, %s, %s, 1.0f, ", emit_n(g->k, range_of(g, b)), truth(p->ta),
                           truth(p->tb), m, n, k);
   piece[1] = arena_printf(e->a, ", %lld, %lld, ", (long long)p->lda, (long long)p->sa[b]);
   piece[2] = arena_printf(e->a, ", %lld, %lld, %s, ", (long long)p->ldb, (long long)p->sb[b], beta);

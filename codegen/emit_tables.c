@@ -191,6 +191,7 @@ void emit_program(Emit *e, Str *out, const bool has[3]) {
   OUT(".steps = %lld,\n.tokens = %lld,\n.unit = \"%s\",\n.parameters = %lld,\n.plan_bytes = %.0f,\n", (long long)m->train.steps,
       (long long)tokens, rows ? "rows" : "tokens", (long long)parameters, received(e));
   OUT(".trains = %s,\n", m->train.present ? "true" : "false");
+  if (m->tf32) OUT(".tf32 = true,\n");
   static const char *const names[] = {"forward", "backward", "update"};
   for (int i = 0; i < 3; i++)
     if (has[i]) OUT(".%s = %s,\n", names[i], names[i]);

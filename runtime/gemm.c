@@ -1,7 +1,7 @@
 /* gemm.c: matrix products, row-major f32, through oneDNN's sgemm (DTRT_DNNL) or the CBLAS; each rank is one thread. The
    choice is made when the runtime is built, so that runs repeat bit for bit.
 
-     dtrt_gemm(false, true, m, n, k, 1, a, lda, b, ldb, 0, c, ldc)      C[m,n] = A[m,k] B[n,k]^T
+     dtrt_gemm(cx, false, true, m, n, k, 1, a, lda, b, ldb, 0, c, ldc)      C[m,n] = A[m,k] B[n,k]^T
 
    Empty products need no library: with k = 0 C becomes beta C, and beta = 0 overwrites whatever was there, NaN
    too. */
@@ -16,7 +16,7 @@
 #include <cblas.h>
 #endif
 
-/* Products have no context to count in. Only written when profiling is on. */
+/* Only written when profiling is on. */
 static struct {
   bool on;
   dtrt_part_kind part; /* what the program is doing */
@@ -78,8 +78,10 @@ static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alp
 #endif
 }
 
-void dtrt_gemm_batch(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
-                     int64_t sa, const float *b, int64_t ldb, int64_t sb, float beta, float *c, int64_t ldc, int64_t sc) {
+void dtrt_gemm_batch(dtrt_Context *cx, int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha,
+                     const float *a, int64_t lda, int64_t sa, const float *b, int64_t ldb, int64_t sb, float beta, float *c,
+                     int64_t ldc, int64_t sc) {
+  (void)cx;
   uint64_t start = profile.on ? rt_ns() : 0;
   for (int64_t i = 0; i < batch; i++) product(ta, tb, m, n, k, alpha, a + i * sa, lda, b + i * sb, ldb, beta, c + i * sc, ldc);
   if (!profile.on) return;
@@ -89,7 +91,7 @@ void dtrt_gemm_batch(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int6
   t->flop += 2.0 * (double)batch * (double)m * (double)n * (double)k;
 }
 
-void dtrt_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
-               int64_t ldb, float beta, float *c, int64_t ldc) {
-  dtrt_gemm_batch(1, ta, tb, m, n, k, alpha, a, lda, 0, b, ldb, 0, beta, c, ldc, 0);
+void dtrt_gemm(dtrt_Context *cx, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+               const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
+  dtrt_gemm_batch(cx, 1, ta, tb, m, n, k, alpha, a, lda, 0, b, ldb, 0, beta, c, ldc, 0);
 }

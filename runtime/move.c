@@ -104,6 +104,7 @@ void rt_stream_end(void) {
 #define COMBINE(NAME, T, U)                                                                                                      \
   static void NAME(dtrt_reduce op, T *out, const T *a, const T *b, int64_t n) {                                                  \
     switch (op) {                                                                                                                \
+    case DTRT_NONE: return;                                                                                                      \
     case DTRT_SUM:                                                                                                               \
       for (int64_t i = 0; i < n; i++) out[i] = (T)((U)a[i] + (U)b[i]);                                                           \
       return;                                                                                                                    \

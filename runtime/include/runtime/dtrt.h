@@ -9,7 +9,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DTRT_ABI = 2, DTRT_MAX_RANK = 8, DTRT_MAX_PARTS = 8 };
+#ifdef __cplusplus /* CUDA programs are C++ */
+#define DTRT_NORETURN [[noreturn]]
+extern "C" {
+#else
+#define DTRT_NORETURN _Noreturn
+#endif
+
+enum { DTRT_ABI = 3, DTRT_MAX_RANK = 8, DTRT_MAX_PARTS = 8 };
 
 /* What the including file is compiled for: the level of x86-64 (4: AVX-512, 3: AVX2, 2: SSE4.2), 0 elsewhere. */
 #if defined(__AVX512F__)
@@ -48,7 +55,7 @@ typedef struct {
   dtrt_Window window;
 } dtrt_Dim;
 
-typedef enum { DTRT_SUM = 1, DTRT_MAX, DTRT_MIN, DTRT_PROD } dtrt_reduce;
+typedef enum { DTRT_NONE, DTRT_SUM, DTRT_MAX, DTRT_MIN, DTRT_PROD } dtrt_reduce;
 
 typedef struct {
   dtrt_dtype dtype;
@@ -118,7 +125,7 @@ typedef struct {
 } dtrt_Tap;
 
 typedef struct {
-  int abi, level; /* DTRT_ABI, DTRT_LEVEL */
+  int abi, level;     /* DTRT_ABI, DTRT_LEVEL */
   const char *source; /* "charlm.dt" */
   const char *version;
   int naxes;
@@ -126,6 +133,7 @@ typedef struct {
   int64_t axis_size[8];
   int nranks;
   int64_t arena_bytes, workspace_bytes; /* per rank */
+  int64_t staging_bytes, library_bytes; /* CUDA: where collectives pack and receive; workspace of the products' library */
   int nleaves;
   const dtrt_Leaf *leaf;
   int nsettings;
@@ -140,6 +148,7 @@ typedef struct {
   int64_t parameters;
   uint64_t plan_bytes; /* received per step by the rank that receives most, as planned */
   bool trains;         /* has a train block; false: outputs only */
+  bool tf32;           /* CUDA: products may round their operands to TF32 */
   void (*forward)(dtrt_Context *), (*backward)(dtrt_Context *), (*update)(dtrt_Context *); /* NULL where empty */
 } dtrt_Program;
 
@@ -175,13 +184,17 @@ void dtrt_check_f32(dtrt_Context *cx, const float *x, int64_t n, const char *ten
 void dtrt_check_part(dtrt_Context *cx, const float *x, const dtrt_Layout *layout, const char *tensor, int line);
 
 /* A read by value left its dim: ends the run, naming the value and the line (exit 1). */
-_Noreturn void dtrt_out_of_range(dtrt_Context *cx, int64_t value, int64_t limit, const char *tensor, int line);
+DTRT_NORETURN void dtrt_out_of_range(dtrt_Context *cx, int64_t value, int64_t limit, const char *tensor, int line);
 
 /* C = alpha * op(A) op(B) + beta * C, row-major f32; op is transposition where ta or tb. Leading dimensions in
    elements. The batched form runs `batch` of them at distances sa, sb, sc. */
-void dtrt_gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b,
-               int64_t ldb, float beta, float *c, int64_t ldc);
-void dtrt_gemm_batch(int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
-                     int64_t sa, const float *b, int64_t ldb, int64_t sb, float beta, float *c, int64_t ldc, int64_t sc);
+void dtrt_gemm(dtrt_Context *cx, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+               const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+void dtrt_gemm_batch(dtrt_Context *cx, int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha,
+                     const float *a, int64_t lda, int64_t sa, const float *b, int64_t ldb, int64_t sb, float beta, float *c,
+                     int64_t ldc, int64_t sc);
 
+#ifdef __cplusplus
+}
+#endif
 #endif
