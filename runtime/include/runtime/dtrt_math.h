@@ -9,57 +9,11 @@
 #ifndef DTRT_MATH_H
 #define DTRT_MATH_H
 
-#include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
+#include "runtime/dtrt_scalar.h"
 
 #define DTRT_FMA(x, y, z) __builtin_fmaf((x), (y), (z))
 
-static inline float dtrt_float_of(int32_t bits) {
-  float x;
-  memcpy(&x, &bits, 4);
-  return x;
-}
-static inline int32_t dtrt_bits_of(float x) {
-  int32_t bits;
-  memcpy(&bits, &x, 4);
-  return bits;
-}
-
-/* Floats in the order of integers: x < y exactly when dtrt_order(x) < dtrt_order(y). A maximum of these needs no
-   promise that there are no NaNs to become a vector instruction. The function is its own inverse. */
-static inline int32_t dtrt_order(float x) {
-  int32_t b = dtrt_bits_of(x);
-  return b ^ (b >> 31 & 0x7fffffff);
-}
-static inline float dtrt_unorder(int32_t b) { return dtrt_float_of(b ^ (b >> 31 & 0x7fffffff)); }
-
-static inline int32_t dtrt_imax32(int32_t a, int32_t b) { return a > b ? a : b; }
-static inline int32_t dtrt_imin32(int32_t a, int32_t b) { return a < b ? a : b; }
-static inline int64_t dtrt_imax(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t dtrt_imin(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t dtrt_iabs(int64_t a) { return a < 0 ? -a : a; }
-/* b > 0; toward minus infinity. */
-static inline int64_t dtrt_floordiv(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-static inline int64_t dtrt_floormod(int64_t a, int64_t b) {
-  int64_t r = a % b;
-  return r < 0 ? r + b : r;
-}
-static inline int64_t dtrt_div(int64_t a, int64_t b) { return a / b; }
-
-/* NaN in either operand gives NaN. */
-static inline float dtrt_maxf(float a, float b) { return a > b || a != a ? a : b; }
-static inline float dtrt_minf(float a, float b) { return a < b || a != a ? a : b; }
-static inline double dtrt_max(double a, double b) { return a > b || a != a ? a : b; }
-static inline double dtrt_min(double a, double b) { return a < b || a != a ? a : b; }
-
-static inline float dtrt_squaref(float x) { return x * x; }
-static inline double dtrt_square(double x) { return x * x; }
-static inline float dtrt_fmodf(float a, float b) { return a - b * __builtin_floorf(a / b); }
-static inline double dtrt_fmod(double a, double b) { return a - b * __builtin_floor(a / b); }
 static inline float dtrt_rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
-static inline double dtrt_rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
 
 /* exp(x) = 2^n exp(r), r = x - n ln 2 in [-0.35, 0.35]. 2^n is applied in two halves, so that results below 2^-126
    round once and overflow becomes inf. */
@@ -133,7 +87,6 @@ static inline float dtrt_tanhf(float x) {
 }
 
 static inline float dtrt_sigmoidf(float x) { return 1.0f / (1.0f + dtrt_expf(-x)); }
-static inline double dtrt_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 
 /* N. Juffa's two branches, each under 1 ulp. */
 static inline float dtrt_erff(float x) {

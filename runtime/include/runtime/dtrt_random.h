@@ -5,26 +5,26 @@
      const dtrt_Random site = dtrt_random_site(cx->seed, "layer.drop", step, 1, (const int64_t[]){l});
      dtrt_random_uniform(site, out, n, first);          elements first .. first + n - 1 in [0, 1)
 
-   Philox 4x32-10 (Salmon et al., 2011) keyed by seed and site; Box-Muller with own log, cos and sin. */
+   Philox 4x32-10 (Salmon et al., 2011) keyed by seed and site; Box-Muller with own log, cos and sin. Every rounding is
+   spelled out by fma, so that no compiler, CUDA's included, makes other bits of it. */
 #ifndef DTRT_RANDOM_H
 #define DTRT_RANDOM_H
 
-#include <stdint.h>
-#include <string.h>
+#include "runtime/dtrt_scalar.h"
 
 typedef struct {
   uint64_t key;
   uint32_t step, path;
 } dtrt_Random;
 
-static inline uint64_t dtrt_random_mix(uint64_t x) {
+DTRT_FN uint64_t dtrt_random_mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
 
-static inline dtrt_Random dtrt_random_site(uint64_t seed, const char *site, int64_t step, int n, const int64_t *counter) {
+DTRT_FN dtrt_Random dtrt_random_site(uint64_t seed, const char *site, int64_t step, int n, const int64_t *counter) {
   uint64_t h = 0xcbf29ce484222325u;
   for (; *site; site++) h = (h ^ (unsigned char)*site) * 0x100000001b3u;
   dtrt_Random r = {dtrt_random_mix(dtrt_random_mix(seed) ^ h), (uint32_t)step, 0};
@@ -32,7 +32,7 @@ static inline dtrt_Random dtrt_random_site(uint64_t seed, const char *site, int6
   return r;
 }
 
-static inline void dtrt_random_words(dtrt_Random s, uint64_t q, uint32_t w[4]) {
+DTRT_FN void dtrt_random_words(dtrt_Random s, uint64_t q, uint32_t w[4]) {
   uint32_t c0 = (uint32_t)q, c1 = (uint32_t)(q >> 32), c2 = s.step, c3 = s.path, k0 = (uint32_t)s.key,
            k1 = (uint32_t)(s.key >> 32);
   for (int round = 0; round < 10; round++) {
@@ -47,7 +47,7 @@ static inline void dtrt_random_words(dtrt_Random s, uint64_t q, uint32_t w[4]) {
   w[0] = c0, w[1] = c1, w[2] = c2, w[3] = c3;
 }
 
-static inline float dtrt_random_log(uint32_t k) { /* ln(k 2^-24) */
+DTRT_FN float dtrt_random_log(uint32_t k) { /* ln(k 2^-24) */
   uint32_t bits;
   float u = (float)k * 0x1p-24f;
   memcpy(&bits, &u, 4);
@@ -71,7 +71,7 @@ static inline float dtrt_random_log(uint32_t k) { /* ln(k 2^-24) */
   return __builtin_fmaf(e, 0.693359375f, f + p);
 }
 
-static inline void dtrt_random_turn(uint32_t k, float *c, float *s) { /* cos and sin of 2 pi k / 2^24 */
+DTRT_FN void dtrt_random_turn(uint32_t k, float *c, float *s) { /* cos and sin of 2 pi k / 2^24 */
   uint32_t shifted = k + (1u << 21), quarter = (shifted >> 22) & 3;
   float x = (float)((int32_t)(shifted & 0x3fffffu) - (1 << 21)) * 3.7450704e-7f;
   float z = x * x;
@@ -88,7 +88,7 @@ static inline void dtrt_random_turn(uint32_t k, float *c, float *s) { /* cos and
   *s = quarter & 2 ? -si : si;
 }
 
-static inline void dtrt_random_quad(dtrt_Random s, uint64_t q, bool normal, float out[4]) {
+DTRT_FN void dtrt_random_quad(dtrt_Random s, uint64_t q, bool normal, float out[4]) {
   uint32_t w[4];
   dtrt_random_words(s, q, w);
   if (!normal) {
@@ -103,7 +103,7 @@ static inline void dtrt_random_quad(dtrt_Random s, uint64_t q, bool normal, floa
   }
 }
 
-static inline void dtrt_random_fill(dtrt_Random s, float *out, int64_t n, int64_t first, bool normal) {
+DTRT_FN void dtrt_random_fill(dtrt_Random s, float *out, int64_t n, int64_t first, bool normal) {
   float quad[4];
   for (int64_t at = first; at < first + n;) {
     dtrt_random_quad(s, (uint64_t)at / 4, normal, quad);
@@ -111,11 +111,9 @@ static inline void dtrt_random_fill(dtrt_Random s, float *out, int64_t n, int64_
   }
 }
 
-static inline void dtrt_random_uniform(dtrt_Random s, float *out, int64_t n, int64_t first) {
+DTRT_FN void dtrt_random_uniform(dtrt_Random s, float *out, int64_t n, int64_t first) {
   dtrt_random_fill(s, out, n, first, false);
 }
-static inline void dtrt_random_normal(dtrt_Random s, float *out, int64_t n, int64_t first) {
-  dtrt_random_fill(s, out, n, first, true);
-}
+DTRT_FN void dtrt_random_normal(dtrt_Random s, float *out, int64_t n, int64_t first) { dtrt_random_fill(s, out, n, first, true); }
 
 #endif
