@@ -1,5 +1,5 @@
-/* emit.c: a scheduled module as one C file against runtime/dtrt.h: tables of dims, a function per group of ops, then
-   forward, backward and update with a call per step, and the tables that the runtime reads. */
+/* emit.c: a scheduled module as one C or CUDA file against runtime/dtrt.h or dtcu.h: tables of dims, a function per group of ops,
+   then forward, backward and update with a call per step, and the tables that the runtime reads. */
 #include "emit.h"
 
 enum { COLUMNS = 130 };
@@ -66,10 +66,12 @@ static const char *indented(Arena *a, const char *text) {
   return out.at ? out.at : "";
 }
 
-static void dim_tables(Emit *e, Str *out) {
-  if (e->dims.n) str_put(e->a, out, "\n");
+static void put_tables(Emit *e, Str *out) {
+  if (e->dims.n + e->layouts.n) str_put(e->a, out, "\n");
   for (int i = 0; i < e->dims.n; i++)
     str_printf(e->a, out, "static const dtrt_Dim %s = %s;\n", e->dim_names.at[i], e->dims.at[i]);
+  for (int i = 0; i < e->layouts.n; i++)
+    str_printf(e->a, out, "static const dtrt_Layout %s = %s;\n", e->layout_names.at[i], e->layouts.at[i]);
 }
 
 static void header(Emit *e, Str *out) {
@@ -83,8 +85,7 @@ static void header(Emit *e, Str *out) {
     str_printf(e->a, out, " %s = %lld", emit_name(e, &none, m->mesh.axis[i].name), (long long)m->mesh.axis[i].size);
   str_printf(e->a, out, "%s. Memory per rank: %lld bytes, and %lld of workspace.\n", m->mesh.naxes ? "" : " one device",
              (long long)m->arena_bytes, (long long)m->workspace_bytes);
-  str_put(e->a, out, "#include <string.h>\n\n#include \"runtime/dtrt.h\"\n#include \"runtime/dtrt_math.h\"\n");
-  if (e->uses_random) str_put(e->a, out, "#include \"runtime/dtrt_random.h\"\n");
+  e->d->head(e, out);
   str_put(e->a, out, "\n#ifndef DTC_VERSION\n#define DTC_VERSION \"\"\n#endif\n");
   str_put(e->a, out, "#define AT(offset) ((void *)(cx->arena + (offset)))\n");
 }
@@ -118,9 +119,10 @@ const char *const *cg_c_flags(void) {
   return flags;
 }
 
-const char *cg_emit_c(const Module *m, Arena *a) {
+static const char *emit_text(const Module *m, Arena *a, const Dialect *d) {
   Emit *e = NEW(a, Emit);
-  *e = (Emit){.m = m, .a = a, .users = cg_users(m, a), .place = cg_places(m, a), .infinite = NEW_ARRAY(a, char, m->values.n)};
+  *e = (Emit){.m = m, .a = a, .d = d, .users = cg_users(m, a), .place = cg_places(m, a)};
+  e->infinite = NEW_ARRAY(a, char, m->values.n);
   for (const char *const *n = (const char *const[]){"leaves", "settings", "collectives", "taps", "program", NULL}; *n; n++)
     emit_take(e, &e->global, *n);
   Str functions = {0}, tables = {0}, out = {0};
@@ -129,7 +131,7 @@ const char *cg_emit_c(const Module *m, Arena *a) {
   emit_tables(e, &tables);
   emit_program(e, &tables, has);
   header(e, &out);
-  dim_tables(e, &out);
+  put_tables(e, &out);
   numbers(e, &out, "collectives", &e->collective_names);
   numbers(e, &out, "values that are shown", &e->tap_names);
   str_put(a, &out, e->kernels.at ? e->kernels.at : "");
@@ -137,4 +139,14 @@ const char *cg_emit_c(const Module *m, Arena *a) {
   str_put(a, &out, functions.at ? functions.at : "");
   str_put(a, &out, tables.at);
   return indented(a, out.at);
+}
+
+const char *cg_emit_c(const Module *m, Arena *a) {
+  assert(m->target == TARGET_C && "the workspace is planned for one target");
+  return emit_text(m, a, &emit_dialect_c);
+}
+
+const char *cg_emit_cuda(const Module *m, Arena *a) {
+  assert(m->target == TARGET_CUDA && "the workspace is planned for one target");
+  return emit_text(m, a, &emit_dialect_cuda);
 }

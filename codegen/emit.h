@@ -1,4 +1,4 @@
-/* emit.h: what the files that print C share. Code is printed without indentation, line by line; emit.c indents it by
+/* emit.h: what the files that print C and CUDA share. Code is printed without indentation, line by line; emit.c indents it by
    its braces at the end. Identifiers come from the user's names made safe, so no text of the user's reaches the file
    but in that form, in quoted strings (emit_string) and in comments made safe (emit_comment). */
 #ifndef DTC_EMIT_H
@@ -11,17 +11,20 @@ typedef struct {
 } Names; /* identifiers that are taken: emit_names.c */
 typedef VEC(const char *) NameList;
 
+typedef struct Dialect Dialect;
 typedef struct {
   const Module *m;
   Arena *a;
+  const Dialect *d; /* C or CUDA */
   Users *users;
   Place *place;
   Names global;           /* identifiers taken at file level */
   Names *function;        /* and in forward, backward or update, whichever is being printed */
-  Str tables;             /* static tables */
   Str kernels;            /* a function per group */
   VEC(const char *) dims; /* initialisers of the split dims seen so far */
   VEC(const char *) dim_names;
+  VEC(const char *) layouts; /* initialisers of the layouts that host code names */
+  VEC(const char *) layout_names;
   VEC(const Op *) collectives, taps;
   NameList collective_names, tap_names; /* of their numbers, an enum */
   const char **pointer;                 /* by ValueId: its variable in the function being printed, or NULL */
@@ -36,10 +39,12 @@ void emit_release(Names *taken, const char *name);              /* it may be use
 
 void emit_string(Emit *e, Str *s, const char *text); /* as a C string literal */
 const char *emit_ctype(DType d);
-const char *emit_where(Emit *e, const Op *op); /* "charlm.dt:21", safe in a comment, or "" */
+const char *emit_where(Emit *e, const Op *op); /* "charlm.dt:21", safe in a comment and in quotes, or "" */
 const char *emit_file(const Emit *e, const Op *op);
-void emit_digits(Emit *e, Str *s, const Split *split); /* {{stride, size}, ...} */
-void emit_layout(Emit *e, Str *s, const Type *t);      /* initialiser of a dtrt_Layout */
+void emit_digits(Emit *e, Str *s, const Split *split);           /* {{stride, size}, ...} */
+void emit_layout(Emit *e, Str *s, const Type *t);                /* initialiser of a dtrt_Layout; zeros at the end are left out */
+const char *emit_dim(Emit *e, int64_t size, const Split *split); /* the table of a split dim */
+const char *emit_layout_table(Emit *e, const Type *t, const char *wish); /* a layout with a name */
 
 /* ---- a kernel being printed: emit_kernel.c ------------------------------------------------------------------- */
 
@@ -65,19 +70,49 @@ typedef struct {
   Names local;
   VEC(Param) param;
   VEC(Range *) range;
-  Str body;
+  Str body;             /* C: the function's; CUDA: of the kernel that is being printed, or of the host's function if on_host */
+  Str host;             /* CUDA: what the host's function does up to there */
+  Str device;           /* CUDA: the kernels that are complete, */
+  int nparts;           /* and how many */
+  bool on_host;         /* calls products instead of running on the device itself */
   bool sees;            /* has a constant `see`: whether to look at values that stay inside it */
   bool needs_context;   /* the function takes cx */
   const char *piece[4]; /* a single call, printed where the kernel would be called, with three pointers between these */
 } Kernel;
 
 Kernel *emit_kernel(Emit *e, const Op *op, const char *wish);
-/* Prints the finished function and returns the call's parameters in k->param. */
+/* What was printed since the last one is one launch of so many blocks and threads. In C nothing ends here: a function
+   is one piece. */
+void emit_launch(Kernel *k, const char *blocks, int threads);
+void emit_zero(Kernel *k, const char *pointer, int64_t bytes); /* of memory, before what is printed next */
+bool emit_uses(const char *text, const char *name);            /* does that identifier stand in it? */
+/* Prints the finished function and returns the call's parameters in k->param. In CUDA what no emit_launch has ended is
+   run by one thread. */
 void emit_kernel_end(Kernel *k, const Op *op, const char *what);
 const char *emit_pointer(Kernel *k, ValueId v, bool written);
 Range *emit_range(Kernel *k, int64_t size, const Split *split, const char *wish);
 const char *emit_lo(Kernel *k, Range *r); /* "0" or the variable */
 const char *emit_n(Kernel *k, Range *r);  /* a number or the variable */
+void emit_ranges(Kernel *k, Str *out);    /* asks for those that are used */
+
+/* ---- dialects: emit_c.c, emit_cuda.c ------------------------------------------------------------------------------
+
+   What C and CUDA say differently. Texts of statements end in ";\n". */
+struct Dialect {
+  const char *restricted;                                            /* of a pointer to what no other one points to */
+  void (*head)(Emit *e, Str *out);                                   /* includes */
+  const char *(*address)(Emit *e, const char *type, const char *at); /* initialiser of a pointer, from AT(...) */
+  const char *(*pointers)(Emit *e, const char *list, bool written);  /* an argument: an array of pointers */
+  const char *(*step)(Emit *e, const Op *op, const char *call);      /* a call of a step, with its line of the .dt */
+  const char *(*copy)(Emit *e, const char *to, const char *from, int64_t bytes);
+  const char *(*put)(Emit *e, const char *to, const char *counter); /* a counter's value */
+  void (*zero)(Kernel *k, const char *pointer, int64_t bytes);
+  void (*launch)(Kernel *k, const char *blocks, int threads);
+  void (*kernel_end)(Kernel *k); /* prints it */
+  /* A coordinate by value: the variable `at`, which must be in [0, limit); `rest`: the name of the value and its line. */
+  const char *(*coordinate)(Emit *e, const char *at, const char *value, int64_t limit, const char *rest);
+};
+extern const Dialect emit_dialect_c, emit_dialect_cuda;
 
 /* ---- expressions: emit_expr.c ----------------------------------------------------------------------------------- */
 

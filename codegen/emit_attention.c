@@ -62,6 +62,7 @@ AttentionShape attention_shape(const Module *m, const Op *op) {
   a.nkeys = 1;
   for (int i = 0; i < op->nkey; i++) a.nkeys *= cg_capacity(&op->space.idx[op->space.nout + i]);
   a.pitch = ((a.nkeys + 15) / 16 | 1) * 16;
+  if (m->target != TARGET_C) return a; // blocks call products from inside their loops
   if (op->nkey != 1 || ndot != 1 || a.nfeature != 1 || op->body->dtype != F32) return a;
   for (int r = 0; r < op_reads(op); r++)
     if (!all_single(op->read[r])) return a;
@@ -326,8 +327,7 @@ static void zero_gradients(Blocks *b) {
   Emit *e = b->e;
   Kernel *k = b->k;
   for (int i = 0; i < b->op->nout; i++)
-    LINE("memset(%s, 0, %lld);\n", emit_pointer(k, b->op->out[i], true),
-         (long long)cg_bytes(&e->m->values.at[b->op->out[i]].type));
+    emit_zero(k, emit_pointer(k, b->op->out[i], true), cg_bytes(&e->m->values.at[b->op->out[i]].type));
 }
 
 Kernel *emit_attention_grad(Emit *e, const Op *op) {

@@ -47,7 +47,8 @@ static void begin(RowsOf *r, Emit *e, const Op *op) {
   r->wide = op->body->dtype == F64;
   r->type = emit_ctype(op->body->dtype);
   r->s = "score", r->p = "prob", r->n = "n";
-  LINE("%s *restrict %s = (%s *)cx->workspace, *restrict %s = %s + %lld;\nint64_t %s;\n", r->type, r->s, r->type, r->p, r->s,
+  const char *kind = arena_printf(e->a, "%s *%s", r->type, e->d->restricted);
+  LINE("%s %s = (%s *)cx->workspace;\n%s %s = %s + %lld;\nint64_t %s;\n", kind, r->s, r->type, kind, r->p, r->s,
        (long long)r->b.shape.nkeys, r->n);
 }
 
@@ -109,8 +110,7 @@ Kernel *emit_attention_grad_by_rows(Emit *e, const Op *op) {
   Kernel *k = r->b.k;
   Scope *s = &r->b.scope;
   const AttentionShape *a = &r->b.shape;
-  for (int i = 0; i < op->nout; i++)
-    LINE("memset(%s, 0, %lld);\n", emit_pointer(k, op->out[i], true), (long long)cg_bytes(&e->m->values.at[op->out[i]].type));
+  for (int i = 0; i < op->nout; i++) emit_zero(k, emit_pointer(k, op->out[i], true), cg_bytes(&e->m->values.at[op->out[i]].type));
   for_all(r, a->row, a->nrow);
   row_scores(r);
   const char *da = emit_expr(s, op->read[READ_DA]), *v = emit_expr(s, op->read[READ_V]);

@@ -118,12 +118,13 @@ void emit_hoist_dim(Scope *s, const IExpr *x, const Type *t, int d, bool guarded
   Str *to = s->pre && level_of(s, x) <= s->depth ? &s->pre[level_of(s, x)] : s->now;
   ValueId from = ix_by_value(x) ? first_value(s, x) : s->op->out[0];
   const char *name = emit_name(e, &k->local, arena_printf(e->a, "%s_at", e->m->values.at[from].name));
-  str_printf(e->a, to, "const int64_t %s = %s;\n", name, emit_index(s, x));
-  if (!guarded) {
-    str_printf(e->a, to, "if (%s < 0 || %s >= %lld) dtrt_out_of_range(cx, %s, %lld, ", name, name, (long long)t->dim[d].size,
-               name, (long long)t->dim[d].size);
-    emit_string(e, to, e->m->values.at[from].name);
-    str_printf(e->a, to, ", %d);\n", s->op->loc.line);
+  if (guarded) {
+    str_printf(e->a, to, "const int64_t %s = %s;\n", name, emit_index(s, x));
+  } else {
+    Str rest = {0};
+    emit_string(e, &rest, e->m->values.at[from].name);
+    str_printf(e->a, &rest, ", %d", s->op->loc.line);
+    str_put(e->a, to, e->d->coordinate(e, name, emit_index(s, x), t->dim[d].size, rest.at));
   }
   Hoisted h = {x, name, name, NULL};
   if (cg_is_split(&t->dim[d].split)) {

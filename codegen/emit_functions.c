@@ -7,7 +7,9 @@
        for (int64_t l = 0; l < 4; l++) {
          float *wq = AT(8192 + l * 65536);
          layer_n_21(cx, x, g1, n);                                                // charlm.dt:21
-         dtrt_gemm(cx, false, false, 1024, 128, 128, 1.0f, n, 128, wq, 128, 0.0f, q, 128); // charlm.dt:22           */
+         dtrt_gemm(cx, false, false, 1024, 128, 128, 1.0f, n, 128, wq, 128, 0.0f, q, 128); // charlm.dt:22
+
+   In CUDA these are functions of the host too, and a step is STEP("charlm.dt:22", dtrt_gemm(...)).                */
 #include "emit.h"
 
 typedef struct Block Block;
@@ -43,7 +45,8 @@ static const char *pointer(Block *b, ValueId v) {
   if (p->kind == PLACE_SETTING) return arena_printf(e->a, "&cx->setting[%d]", p->setting);
   if (p->kind != PLACE_ARENA) internal_error("%%%s is used and has no place", e->m->values.at[v].name);
   name = emit_name(e, b->names, e->m->values.at[v].name);
-  str_printf(e->a, &b->head, "%s *%s = %s;\n", emit_ctype(e->m->values.at[v].type.dtype), name, address(b, p));
+  const char *type = emit_ctype(e->m->values.at[v].type.dtype);
+  str_printf(e->a, &b->head, "%s *%s = %s;\n", type, name, e->d->address(e, type, address(b, p)));
   remember(b, v, name);
   return name;
 }
@@ -53,21 +56,23 @@ static void comment(Block *b, const Op *op) {
   LINE("%s%s\n", *where ? " // " : "", where);
 }
 
+/* A step: one call, with the line of the .dt file that it comes from. */
+static void say(Block *b, const Op *op, const char *call) { LINE("%s", b->e->d->step(b->e, op, call)); }
+
 static void call(Block *b, const Kernel *k, const Op *op) {
-  bool attention = op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_GRAD;
-  if (attention) LINE("dtrt_part(cx, DTRT_ATTENTION);\n");
+  Arena *a = b->e->a;
+  Str s = {0};
   if (k->piece[0]) {
-    const char *call = arena_printf(b->e->a, "%s%s%s%s%s%s%s", k->piece[0], pointer(b, k->param.at[0].value), k->piece[1],
-                                    pointer(b, k->param.at[k->param.n > 2].value), k->piece[2],
-                                    pointer(b, k->param.at[k->param.n - 1].value), k->piece[3]);
-    LINE("%.*s", (int)strlen(call) - 1, call);
+    const ValueId v[] = {k->param.at[0].value, k->param.at[k->param.n > 2].value, k->param.at[k->param.n - 1].value};
+    for (int i = 0; i < 3; i++) str_printf(a, &s, "%s%s", k->piece[i], pointer(b, v[i]));
+    str_put(a, &s, k->piece[3]);
   } else {
-    LINE("%s(%s", k->name, k->needs_context ? "cx" : "");
-    for (int i = 0; i < k->param.n; i++) LINE("%s%s", i || k->needs_context ? ", " : "", pointer(b, k->param.at[i].value));
-    LINE(");");
+    str_printf(a, &s, "%s(%s", k->name, k->needs_context ? "cx" : "");
+    for (int i = 0; i < k->param.n; i++)
+      str_printf(a, &s, "%s%s", i || k->needs_context ? ", " : "", pointer(b, k->param.at[i].value));
+    str_put(a, &s, ")");
   }
-  comment(b, op);
-  if (attention) LINE("dtrt_part(cx, DTRT_OTHER);\n");
+  say(b, op, s.at);
 }
 
 static Kernel *kernel_of(Emit *e, const Step *s) {
@@ -105,8 +110,9 @@ static void collective(Block *b, const Op *op, bool whole) {
     str_printf(e->a, &dst, "%s%s", i ? ", " : "", pointer(b, op->out[i]));
   }
   const char *name = emit_name(e, &e->global, arena_printf(e->a, "%s_%s", op_text(op->kind), e->m->values.at[op->in[0]].name));
-  LINE("dtrt_%s(cx, %s, (const void *const[]){%s}, (void *const[]){%s});", whole ? "collective" : "start", name, src.at, dst.at);
-  comment(b, op);
+  say(b, op,
+      arena_printf(e->a, "dtrt_%s(cx, %s, %s, %s)", whole ? "collective" : "start", name, e->d->pointers(e, src.at, false),
+                   e->d->pointers(e, dst.at, true)));
   vec_push(e->a, e->collectives, op);
   vec_push(e->a, e->collective_names, name);
 }
@@ -115,14 +121,21 @@ static void tap(Block *b, const Op *op) {
   const char *p = pointer(b, op->in[0]);
   bool counter = b->e->place[op->in[0]].kind == PLACE_COUNTER;
   const char *name = emit_name(b->e, &b->e->global, arena_printf(b->e->a, "show_%s", b->e->m->values.at[op->in[0]].name));
-  LINE("dtrt_tap(cx, %s, %s%s);", name, counter ? "&" : "", p);
-  comment(b, op);
+  say(b, op, arena_printf(b->e->a, "dtrt_tap(cx, %s, %s%s)", name, counter ? "&" : "", p));
   vec_push(b->e->a, b->e->taps, op);
   vec_push(b->e->a, b->e->tap_names, name);
 }
 
 static void copy(Block *b, const char *to, const char *from, const Type *t) {
-  LINE("memcpy(%s, %s, %lld);\n", to, from, (long long)cg_bytes(t));
+  LINE("%s", b->e->d->copy(b->e, to, from, cg_bytes(t)));
+}
+
+/* A copy of a value of this block, which may be a counter. */
+static void copy_value(Block *b, const char *to, ValueId v) {
+  if (b->e->place[v].kind == PLACE_COUNTER)
+    LINE("%s", b->e->d->put(b->e, to, pointer(b, v)));
+  else
+    copy(b, to, pointer(b, v), &b->e->m->values.at[v].type);
 }
 
 /* ---- checking: which tensor was the first that is not finite -------------------------------------------------------- */
@@ -134,14 +147,13 @@ static void check_result(Block *b, const Op *op, int i) {
   if (e->place[v].kind != PLACE_ARENA || !emit_watched(e, op, i)) return;
   bool even = true;
   for (int d = 0; d < t->rank; d++) even &= split_even(&t->dim[d].split, t->dim[d].size);
-  Str name = {0}, layout = {0};
+  Str name = {0};
   emit_string(e, &name, e->m->values.at[v].name);
   if (even) {
     LINE("check(cx, %s, %lld, %s, %d);\n", pointer(b, v), (long long)type_capacity(t), name.at, op->loc.line);
   } else {
-    emit_layout(e, &layout, t);
-    LINE("if (cx->checking) dtrt_check_part(cx, %s, &(const dtrt_Layout)%s, %s, %d);\n", pointer(b, v), layout.at, name.at,
-         op->loc.line);
+    const char *layout = emit_layout_table(e, t, arena_printf(e->a, "layout_%s", e->m->values.at[v].name));
+    LINE("if (cx->checking) dtrt_check_part(cx, %s, &%s, %s, %d);\n", pointer(b, v), layout, name.at, op->loc.line);
   }
 }
 
@@ -166,10 +178,7 @@ static const char *slice(Block *b, const Op *op, int out, ValueId y) {
 static void copies_at_start(Block *b, const Op *op) {
   for (int i = op->ncarried; i < op->nout; i++) {
     ValueId y = op->body_region->yields.at[i];
-    const Value *v = &b->e->m->values.at[y];
-    if (v->def) continue;
-    bool counter = b->e->place[y].kind == PLACE_COUNTER;
-    copy(b, slice(b, op, i, y), counter ? arena_printf(b->e->a, "&%s", pointer(b, y)) : pointer(b, y), &v->type);
+    if (!b->e->m->values.at[y].def) copy_value(b, slice(b, op, i, y), y);
   }
 }
 
@@ -191,14 +200,14 @@ static void copies_at_end(Block *b, const Op *op) {
       ValueId y = body->yields.at[i], now = body->args.at[1 + i];
       const Type *t = &e->m->values.at[y].type;
       if (cg_same_place(&e->place[y], &e->place[now])) continue;
-      const char *from = e->place[y].kind == PLACE_COUNTER ? arena_printf(e->a, "&%s", pointer(b, y)) : pointer(b, y);
+      const char *side = NULL;
       if (!e->m->values.at[y].def) {
-        const char *side = arena_printf(e->a, "cx->workspace + %lld", (long long)aside);
+        side = arena_printf(e->a, "cx->workspace + %lld", (long long)aside);
         aside += (cg_bytes(t) + 63) / 64 * 64;
-        if (pass == 0) copy(b, side, from, t);
-        from = side;
+        if (pass == 0) copy_value(b, side, y);
       }
-      if (pass == 1) copy(b, pointer(b, now), from, t);
+      if (pass == 1 && side) copy(b, pointer(b, now), side, t);
+      if (pass == 1 && !side) copy_value(b, pointer(b, now), y);
     }
 }
 
@@ -206,11 +215,7 @@ static void repeat(Block *b, const Op *op) {
   Emit *e = b->e;
   const Region *body = op->body_region;
   for (int i = 0; i < op->ncarried; i++)
-    if (!cg_same_place(&e->place[op->in[i]], &e->place[op->out[i]])) {
-      const char *from = pointer(b, op->in[i]);
-      if (e->place[op->in[i]].kind == PLACE_COUNTER) from = arena_printf(e->a, "&%s", from);
-      copy(b, pointer(b, op->out[i]), from, &e->m->values.at[op->out[i]].type);
-    }
+    if (!cg_same_place(&e->place[op->in[i]], &e->place[op->out[i]])) copy_value(b, pointer(b, op->out[i]), op->in[i]);
   ValueId counter = body->args.at[0];
   const char *l = emit_name(e, b->names, e->m->values.at[counter].name);
   Block inner = {.e = e, .names = b->names, .region = body};
@@ -231,8 +236,7 @@ static void repeat(Block *b, const Op *op) {
 
 static void wait(Block *b, const Op *op) {
   const Op *started = b->e->m->values.at[op->in[0]].def;
-  LINE("dtrt_wait(cx, %s);", number_of(b->e, started));
-  comment(b, started);
+  say(b, started, arena_printf(b->e->a, "dtrt_wait(cx, %s)", number_of(b->e, started)));
   check_step(b, &(Step){(Op *[]){(Op *)started}, 1});
 }
 
@@ -281,7 +285,7 @@ static void updates(Block *b) {
   for (int i = 0; i < b->region->ops.n; i++) {
     const Op *op = b->region->ops.at[i];
     if (op->kind != OP_UPDATE || cg_same_place(&e->place[op->in[0]], &e->place[op->in[1]])) continue;
-    copy(b, pointer(b, op->in[0]), pointer(b, op->in[1]), &e->m->values.at[op->in[0]].type);
+    copy_value(b, pointer(b, op->in[0]), op->in[1]);
   }
 }
 

@@ -1,8 +1,11 @@
-/* emit_kernel.c: tables of dims, and the head of a kernel: its parameters and the ranges of split indices.
+/* emit_kernel.c: tables of dims and layouts, and what a kernel has in common in both dialects: its parameters and the ranges
+   of split indices.
 
      static void layer_n_21(dtrt_Context *cx, const float *restrict x, float *restrict n) {
        int64_t b_lo, b_n;
        dtrt_range(cx, &dim_B_data, &b_lo, &b_n);                                                              */
+#include <ctype.h>
+
 #include "emit.h"
 
 void emit_string(Emit *e, Str *s, const char *text) {
@@ -60,36 +63,43 @@ static void digits(Emit *e, Str *s, int n, const AxisPart *p) {
 
 void emit_digits(Emit *e, Str *s, const Split *split) { digits(e, s, split->n, split->part); }
 
-static void emit_dim_init(Emit *e, Str *s, int64_t size, const Split *split) {
-  str_printf(e->a, s, "{%lld, %lld, %d, ", (long long)size, (long long)split_capacity(split, size), split->n);
-  digits(e, s, split->n, split->part);
+/* Zeros at the end are left out, as C has it. */
+static void dim_init(Emit *e, Str *s, int64_t size, const Split *split) {
+  str_printf(e->a, s, "{%lld, %lld", (long long)size, (long long)split_capacity(split, size));
   const Window *w = &split->window;
   Split chunks = *split;
   chunks.window = (Window){0};
+  if (split->n || split_windowed(split)) {
+    str_printf(e->a, s, ", %d, ", split->n);
+    digits(e, s, split->n, split->part);
+  }
   if (split_windowed(split))
-    str_printf(e->a, s, ", {%lld, %lld, %lld, %lld, %lld, %lld}}", (long long)w->of, (long long)split_capacity(&chunks, w->of),
+    str_printf(e->a, s, ", {%lld, %lld, %lld, %lld, %lld, %lld}", (long long)w->of, (long long)split_capacity(&chunks, w->of),
                (long long)w->mul, (long long)w->lo, (long long)w->hi, (long long)w->div);
-  else
-    str_put(e->a, s, ", {0}}");
+  str_put(e->a, s, "}");
 }
 
 void emit_layout(Emit *e, Str *s, const Type *t) {
   static const char *const names[NDTYPES] = {"DTRT_F32", "DTRT_BF16", "DTRT_F16", "DTRT_F64",
                                              "DTRT_I32", "DTRT_I64",  "DTRT_BOOL"};
   static const char *const kinds[] = {"0", "DTRT_SUM", "DTRT_MAX", "DTRT_MIN", "DTRT_PROD"};
-  str_printf(e->a, s, "{%s, %d, {", names[t->dtype], t->rank);
+  str_printf(e->a, s, "{%s", names[t->dtype]);
+  if (t->rank || t->pending.n) str_printf(e->a, s, ", %d, {", t->rank);
   for (int d = 0; d < t->rank; d++) {
     if (d) str_put(e->a, s, ", ");
-    emit_dim_init(e, s, t->dim[d].size, &t->dim[d].split);
+    dim_init(e, s, t->dim[d].size, &t->dim[d].split);
   }
-  str_printf(e->a, s, "%s}, %d, %s, ", t->rank ? "" : "{0}", t->pending.n, t->pending.n ? kinds[t->pending.kind] : "0");
-  digits(e, s, t->pending.n, t->pending.part);
+  if (t->rank || t->pending.n) str_put(e->a, s, t->rank ? "}" : "{0}}");
+  if (t->pending.n) {
+    str_printf(e->a, s, ", %d, %s, ", t->pending.n, kinds[t->pending.kind]);
+    digits(e, s, t->pending.n, t->pending.part);
+  }
   str_put(e->a, s, "}");
 }
 
-static const char *emit_dim(Emit *e, int64_t size, const Split *split) {
+const char *emit_dim(Emit *e, int64_t size, const Split *split) {
   Str init = {0};
-  emit_dim_init(e, &init, size, split);
+  dim_init(e, &init, size, split);
   for (int i = 0; i < e->dims.n; i++)
     if (!strcmp(e->dims.at[i], init.at)) return e->dim_names.at[i];
   Str wish = {0};
@@ -99,6 +109,17 @@ static const char *emit_dim(Emit *e, int64_t size, const Split *split) {
   const char *name = emit_name(e, &e->global, wish.at);
   vec_push(e->a, e->dims, (const char *)init.at);
   vec_push(e->a, e->dim_names, name);
+  return name;
+}
+
+const char *emit_layout_table(Emit *e, const Type *t, const char *wish) {
+  Str init = {0};
+  emit_layout(e, &init, t);
+  for (int i = 0; i < e->layouts.n; i++)
+    if (!strcmp(e->layouts.at[i], init.at)) return e->layout_names.at[i];
+  const char *name = emit_name(e, &e->global, wish);
+  vec_push(e->a, e->layouts, (const char *)init.at);
+  vec_push(e->a, e->layout_names, name);
   return name;
 }
 
@@ -155,55 +176,30 @@ const char *emit_n(Kernel *k, Range *r) {
   return r->count;
 }
 
-static bool uses_context(const Kernel *k) {
-  for (int i = 0; i < k->range.n; i++)
-    if (k->range.at[i]->used) return true;
-  return k->body.at && (strstr(k->body.at, "cx->") || strstr(k->body.at, "(cx, "));
-}
-
-static void parameters(Kernel *k) {
-  Emit *e = k->e;
-  Str *out = &e->kernels;
-  if (k->needs_context) str_put(e->a, out, "dtrt_Context *cx");
-  for (int i = 0; i < k->param.n; i++) {
-    const Param *p = &k->param.at[i];
-    if (i || k->needs_context) str_put(e->a, out, ", ");
-    if (p->place.kind == PLACE_COUNTER)
-      str_printf(e->a, out, "const int64_t %s", p->name);
-    else
-      str_printf(e->a, out, "%s%s *restrict %s", p->written ? "" : "const ", emit_ctype(p->dtype), p->name);
-  }
-  str_put(e->a, out, ") {\n");
-}
-
-/* The kernel itself: its body with `see` a constant, so that looking costs nothing when nobody looks. */
-static void both_ways(Kernel *k, const char *body) {
-  Emit *e = k->e;
-  Str *out = &e->kernels, arguments = {0};
-  for (int i = 0; i < k->param.n; i++) str_printf(e->a, &arguments, ", %s", k->param.at[i].name);
-  str_printf(e->a, out, "static void %s(", k->name);
-  parameters(k);
-  str_printf(e->a, out, "if (cx->checking) %s(true, cx%s);\nelse %s(false, cx%s);\n}\n", body, arguments.at ? arguments.at : "",
-             body, arguments.at ? arguments.at : "");
-}
-
-void emit_kernel_end(Kernel *k, const Op *op, const char *what) {
-  Emit *e = k->e;
-  Str *out = &e->kernels;
-  const char *where = emit_where(e, op),
-             *body = k->sees ? emit_name(e, &e->global, arena_printf(e->a, "%s_body", k->name)) : NULL;
-  k->needs_context = k->sees || uses_context(k);
-  str_printf(e->a, out, "\n// %s%s%s\n", where, *where ? ": " : "", what);
-  str_printf(e->a, out, k->sees ? "static inline __attribute__((always_inline)) void %s(bool see, " : "static void %s(",
-             k->sees ? body : k->name);
-  parameters(k);
+void emit_ranges(Kernel *k, Str *out) {
   for (int i = 0; i < k->range.n; i++) {
     Range *r = k->range.at[i];
     if (!r->used) continue;
-    str_printf(e->a, out, "int64_t %s, %s;\ndtrt_range(cx, &%s, &%s, &%s);\n", r->name, r->count, emit_dim(e, r->size, &r->split),
-               r->name, r->count);
+    str_printf(k->e->a, out, "int64_t %s, %s;\ndtrt_range(cx, &%s, &%s, &%s);\n", r->name, r->count,
+               emit_dim(k->e, r->size, &r->split), r->name, r->count);
   }
-  str_put(e->a, out, k->body.at ? k->body.at : "");
-  str_put(e->a, out, "}\n");
-  if (k->sees) both_ways(k, body);
+}
+
+bool emit_uses(const char *text, const char *name) {
+  size_t n = strlen(name);
+  for (const char *at = text ? strstr(text, name) : NULL; at; at = strstr(at + 1, name)) {
+    bool begins = at == text || !(isalnum((unsigned char)at[-1]) || at[-1] == '_');
+    if (begins && !isalnum((unsigned char)at[n]) && at[n] != '_') return true;
+  }
+  return false;
+}
+
+void emit_launch(Kernel *k, const char *blocks, int threads) { k->e->d->launch(k, blocks, threads); }
+
+void emit_zero(Kernel *k, const char *pointer, int64_t bytes) { k->e->d->zero(k, pointer, bytes); }
+
+void emit_kernel_end(Kernel *k, const Op *op, const char *what) {
+  const char *where = emit_where(k->e, op);
+  str_printf(k->e->a, &k->e->kernels, "\n// %s%s%s\n", where, *where ? ": " : "", what);
+  k->e->d->kernel_end(k);
 }

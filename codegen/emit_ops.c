@@ -46,7 +46,7 @@ Kernel *emit_scatter(Emit *e, const Op *op) {
   Kernel *k = emit_simple(e, op, "", &s);
   const Type *t = out_type(e, op, 0);
   const char *out = emit_pointer(k, op->out[0], true);
-  LINE("memset(%s, 0, %lld);\n", out, (long long)cg_bytes(t));
+  emit_zero(k, out, cg_bytes(t));
   // summed indices first, so that the last dims of the result run innermost
   int loops = 0, order[MAX_INDEX];
   for (int i = op->space.nout; i < op->space.n; i++) order[loops++] = i;
@@ -122,8 +122,8 @@ Kernel *emit_topk(Emit *e, const Op *op) {
              *n = emit_name(e, &k->local, "n"), *at = emit_name(e, &k->local, "at"), *x = emit_name(e, &k->local, "x"),
              *i = emit_name(e, &k->local, "i"), *type = emit_ctype(op->body->dtype);
   const char *v = emit_pointer(k, op->out[0], true), *w = emit_pointer(k, op->out[1], true);
-  LINE("int64_t *restrict %s = (int64_t *)cx->workspace;\n", where);
-  LINE("%s *restrict %s = (%s *)(cx->workspace + %lld);\n", type, list, type, 8 * cap);
+  LINE("int64_t *%s %s = (int64_t *)cx->workspace;\n", e->d->restricted, where);
+  LINE("%s *%s %s = (%s *)(cx->workspace + %lld);\n", type, e->d->restricted, list, type, 8 * cap);
   for (int o = 0; o < j; o++) emit_for(&s, o);
   LINE("int64_t %s = 0;\n", n);
   for (int o = op->space.nout; o < op->space.n; o++) emit_for(&s, o);
@@ -186,12 +186,14 @@ Kernel *emit_random(Emit *e, const Op *op) {
   Kernel *k = emit_simple(e, op, "", &s);
   const Type *t = out_type(e, op, 0);
   int last = op->space.nout - 1;
-  const char *site = emit_name(e, &k->local, "site"), *out = emit_pointer(k, op->out[0], true);
+  const char *site = emit_name(e, &k->local, "site"), *counter = emit_name(e, &k->local, "counter"),
+             *out = emit_pointer(k, op->out[0], true);
   Str counters = {0}, name = {0};
   for (int i = 1; i < op->nin; i++) str_printf(e->a, &counters, "%s%s", i > 1 ? ", " : "", scalar(k, op->in[i]));
   emit_string(e, &name, op->name);
-  LINE("const dtrt_Random %s = dtrt_random_site(cx->seed, %s, %s, %d, (const int64_t[]){%s});\n", site, name.at,
-       scalar(k, op->in[0]), op->nin - 1, counters.n ? counters.at : "0");
+  LINE("const int64_t %s[] = {%s};\n", counter, counters.n ? counters.at : "0");
+  LINE("const dtrt_Random %s = dtrt_random_site(cx->seed, %s, %s, %d, %s);\n", site, name.at, scalar(k, op->in[0]), op->nin - 1,
+       counter);
   for (int i = 0; i < last; i++) emit_for(&s, i);
   IExpr *element = ix_const(e->a, 0);
   for (int i = 0; i < op->space.nout; i++)
@@ -208,7 +210,8 @@ Kernel *emit_random(Emit *e, const Op *op) {
 
 /* ---- slice ----------------------------------------------------------------------------------------------------------- */
 
-static void slice_one(Emit *e, Kernel *k, const Type *from, const Type *to, const char *x, const char *y) {
+/* `number`: of the rank among those of whom one keeps the value, or NULL. */
+static void slice_one(Emit *e, Kernel *k, const Type *from, const Type *to, const char *x, const char *y, const char *number) {
   int64_t sx[MAX_RANK], sy[MAX_RANK];
   cg_strides(from, sx);
   cg_strides(to, sy);
@@ -225,7 +228,10 @@ static void slice_one(Emit *e, Kernel *k, const Type *from, const Type *to, cons
     const char *yd = sy[d] == 1 ? i : arena_printf(e->a, "%s * %lld", i, (long long)sy[d]);
     ox = emit_sum(e, ox, xd), oy = emit_sum(e, oy, yd);
   }
-  LINE("%s[%s] = %s[%s];\n", y, oy, x, ox);
+  if (number)
+    LINE("%s[%s] = %s == 0 ? %s[%s] : 0;\n", y, oy, number, x, ox);
+  else
+    LINE("%s[%s] = %s[%s];\n", y, oy, x, ox);
   emit_close(k, to->rank);
 }
 
@@ -248,9 +254,7 @@ Kernel *emit_slice(Emit *e, const Op *op) {
     const char *x = emit_pointer(k, op->in[i], false), *y = emit_pointer(k, op->out[i], true);
     const Type *from = &e->m->values.at[op->in[i]].type, *to = out_type(e, op, i);
     const char *number = fresh_number(k, from, to);
-    if (number) LINE("if (%s != 0) {\nmemset(%s, 0, %lld);\n} else {\n", number, y, (long long)cg_bytes(to));
-    slice_one(e, k, from, to, x, y);
-    if (number) LINE("}\n");
+    slice_one(e, k, from, to, x, y, number);
   }
   emit_kernel_end(k, op, "this rank's part of a whole");
   return k;

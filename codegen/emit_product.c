@@ -69,7 +69,7 @@ static void pieces(Gemm *g) {
     piece[0] = arena_printf(e->a, "dtrt_gemm(cx, %s, %s, %s, %s, %s, 1.0f, ", truth(p->ta), truth(p->tb), m, n, k);
     piece[1] = arena_printf(e->a, ", %lld, ", (long long)p->lda);
     piece[2] = arena_printf(e->a, ", %lld, %s, ", (long long)p->ldb, beta);
-    piece[3] = arena_printf(e->a, ", %lld);\n", (long long)p->ldc);
+    piece[3] = arena_printf(e->a, ", %lld)", (long long)p->ldc);
     return;
   }
   int b = p->batch;
@@ -77,7 +77,7 @@ static void pieces(Gemm *g) {
                           truth(p->tb), m, n, k);
   piece[1] = arena_printf(e->a, ", %lld, %lld, ", (long long)p->lda, (long long)p->sa[b]);
   piece[2] = arena_printf(e->a, ", %lld, %lld, %s, ", (long long)p->ldb, (long long)p->sb[b], beta);
-  piece[3] = arena_printf(e->a, ", %lld, %lld);\n", (long long)p->ldc, (long long)p->sc[b]);
+  piece[3] = arena_printf(e->a, ", %lld, %lld)", (long long)p->ldc, (long long)p->sc[b]);
 }
 
 static bool needs_function(const Gemm *g) {
@@ -100,7 +100,8 @@ Kernel *emit_product(Emit *e, const Op *op) {
   Kernel *named = emit_kernel(e, op, e->m->values.at[op->out[0]].name);
   g.k->name = named->name;
   Str *out = &g.k->body;
-  if (p->accumulates) str_printf(e->a, out, "memset(%s, 0, %lld);\n", c, (long long)cg_bytes(&e->m->values.at[op->out[0]].type));
+  g.k->on_host = true;
+  if (p->accumulates) emit_zero(g.k, c, cg_bytes(&e->m->values.at[op->out[0]].type));
   int opened = 0;
   for (int i = 0; i < p->nouter; i++) {
     int x = p->outer[i];
@@ -110,7 +111,7 @@ Kernel *emit_product(Emit *e, const Op *op) {
     opened++;
   }
   const char **piece = g.k->piece;
-  str_printf(e->a, out, "%s%s%s%s%s%s%s", piece[0], start(&g, a, p->sa, p->shift_a), piece[1], start(&g, b, p->sb, p->shift_b),
+  str_printf(e->a, out, "%s%s%s%s%s%s%s;\n", piece[0], start(&g, a, p->sa, p->shift_a), piece[1], start(&g, b, p->sb, p->shift_b),
              piece[2], start(&g, c, p->sc, NULL), piece[3]);
   piece[0] = NULL;
   for (; opened > 0; opened--) str_put(e->a, out, "}\n");

@@ -501,7 +501,8 @@ static void row_buffers(Rows *r) {
     if (offset[p] < 0) continue;
     const char *type = emit_ctype(result_type(r, &r->g.member[p])->dtype);
     r->buffer[p] = emit_name(e, &r->k->local, arena_printf(e->a, "%s_row", e->m->values.at[r->g.member[p].op->out[0]].name));
-    str_printf(e->a, r->out, "%s *restrict %s = (%s *)(cx->workspace + %lld);\n", type, r->buffer[p], type, (long long)offset[p]);
+    str_printf(e->a, r->out, "%s *%s %s = (%s *)(cx->workspace + %lld);\n", type, e->d->restricted, r->buffer[p], type,
+               (long long)offset[p]);
   }
 }
 
