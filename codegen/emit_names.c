@@ -22,32 +22,39 @@ struct TakenName {
   UT_hash_handle hh;
 };
 
-static const char *const RESERVED[] = {
-    "auto",     "break",  "case",     "char",    "const",    "continue", "default", "do",     "double",   "else",     "enum",
-    "extern",   "float",  "for",      "goto",    "if",       "inline",   "int",     "long",   "register", "restrict", "return",
-    "short",    "signed", "sizeof",   "static",  "struct",   "switch",   "typedef", "union",  "unsigned", "void",     "volatile",
-    "while",    "bool",   "true",     "false",   "asm",      "typeof",   "main",    "cx",     "AT",       "unix",     "linux",
-    "INFINITY", "NAN",    "NULL",     "forward", "backward", "update",   "check",   "memcpy", "memset",   "exp",      "log",
-    "sqrt",     "tanh",   "erf",      "sin",     "cos",      "pow",      "floor",   "abs",    "fabs",     "y0",       "y1",
-    "yn",       "j0",     "j1",       "jn",      "gamma",    "index",    "time",    "log1p",  "rint",     "div",      "exit",
-    "signal",   "printf", "abort",    "malloc",  "free",     "select",   "read",    "write",  "link",     "dup",      "I",
-    "fmax",     "fmin",   "fma",      "fmod",    "trunc",    "round",    "cbrt",    "exp2",   "expm1",    "char",     "size_t",
-    "isnan",    "isinf",  "isfinite", "signbit", "copysign", "see",
-};
+/* What C, its library and the runtime call by a name; then C++; then CUDA. */
+static const char RESERVED[] =
+    " auto break case char const continue default do double else enum extern float for goto if inline int long register "
+    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool true false asm "
+    "typeof main cx AT unix linux INFINITY NAN NULL forward backward update check memcpy memset exp log sqrt tanh erf sin "
+    "cos pow floor abs fabs y0 y1 yn j0 j1 jn gamma index time log1p rint div exit signal printf abort malloc free select "
+    "read write link dup I fmax fmin fma fmod trunc round cbrt exp2 expm1 size_t isnan isinf isfinite signbit copysign see "
+    " and and_eq alignas alignof bitand bitor catch char16_t char32_t char8_t class co_await co_return co_yield compl concept "
+    "const_cast consteval constexpr constinit decltype delete dynamic_cast explicit export friend mutable namespace new "
+    "noexcept not not_eq nullptr operator or or_eq private protected public reinterpret_cast requires static_assert "
+    "static_cast template this thread_local throw try typeid typename using virtual wchar_t xor xor_eq "
+    " blockDim blockIdx dim3 gridDim threadIdx warpSize STEP std ";
+
+static bool stands_in_list(const char *s, size_t n) {
+  for (const char *at = strstr(RESERVED, s); at; at = strstr(at + 1, s))
+    if (at[-1] == ' ' && at[n] == ' ') return true;
+  return false;
+}
 
 /* One of them, or its f32 form: `powf`. */
 static bool reserved(const char *s) {
   size_t n = strlen(s);
-  for (size_t i = 0; i < sizeof RESERVED / sizeof *RESERVED; i++) {
-    size_t k = strlen(RESERVED[i]);
-    if (!strncmp(RESERVED[i], s, k) && (n == k || (n == k + 1 && s[k] == 'f'))) return true;
-  }
-  return false;
+  if (stands_in_list(s, n)) return true;
+  if (n < 2 || s[n - 1] != 'f') return false;
+  char base[64];
+  snprintf(base, sizeof base, "%.*s", (int)min_i64(sizeof base - 1, (int64_t)n - 1), s);
+  return stands_in_list(base, strlen(base));
 }
 
 /* Names of the runtime and of integer types: a number behind does not tell them apart. */
 static bool reserved_prefix(const char *s) {
-  return !strncmp(s, "dtrt_", 5) || !strncmp(s, "DTRT_", 5) || !strncmp(s, "int", 3) || !strncmp(s, "uint", 4);
+  return !strncmp(s, "dtrt_", 5) || !strncmp(s, "DTRT_", 5) || !strncmp(s, "dtcu_", 5) || !strncmp(s, "DTCU_", 5) ||
+         !strncmp(s, "int", 3) || !strncmp(s, "uint", 4);
 }
 
 static struct TakenName *find(const Names *names, const char *name) {
