@@ -86,6 +86,7 @@ static void header(Emit *e, Str *out) {
   str_printf(e->a, out, "%s. Memory per rank: %lld bytes, and %lld of workspace.\n", m->mesh.naxes ? "" : " one device",
              (long long)m->arena_bytes, (long long)m->workspace_bytes);
   e->d->head(e, out);
+  str_put(e->a, out, "#pragma GCC diagnostic ignored \"-Wmissing-field-initializers\" // tables leave out zeros at their end\n");
   str_put(e->a, out, "\n#ifndef DTC_VERSION\n#define DTC_VERSION \"\"\n#endif\n");
   str_put(e->a, out, "#define AT(offset) ((void *)(cx->arena + (offset)))\n");
 }
