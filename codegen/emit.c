@@ -88,7 +88,7 @@ static void header(Emit *e, Str *out) {
   e->d->head(e, out);
   str_put(e->a, out, "#pragma GCC diagnostic ignored \"-Wmissing-field-initializers\" // tables leave out zeros at their end\n");
   str_put(e->a, out, "\n#ifndef DTC_VERSION\n#define DTC_VERSION \"\"\n#endif\n");
-  str_put(e->a, out, "#define AT(offset) ((void *)(cx->arena + (offset)))\n");
+  if (m->target == TARGET_C) str_put(e->a, out, "#define AT(offset) ((void *)(cx->arena + (offset)))\n");
 }
 
 /* The numbers of collectives or taps, by name. */

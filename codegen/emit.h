@@ -84,7 +84,7 @@ Kernel *emit_kernel(Emit *e, const Op *op, const char *wish);
 /* What was printed since the last one is one launch of so many blocks and threads. In C nothing ends here: a function
    is one piece. */
 void emit_launch(Kernel *k, const char *blocks, int threads);
-void emit_zero(Kernel *k, const char *pointer, int64_t bytes); /* of memory, before what is printed next */
+void emit_zero(Kernel *k, const char *pointer, int64_t bytes); /* of memory, before the launch that is being printed */
 bool emit_uses(const char *text, const char *name);            /* does that identifier stand in it? */
 /* Prints the finished function and returns the call's parameters in k->param. In CUDA what no emit_launch has ended is
    run by one thread. */
@@ -99,11 +99,12 @@ void emit_ranges(Kernel *k, Str *out);    /* asks for those that are used */
 
    What C and CUDA say differently. Texts of statements end in ";\n". */
 struct Dialect {
-  const char *restricted;                                            /* of a pointer to what no other one points to */
-  void (*head)(Emit *e, Str *out);                                   /* includes */
-  const char *(*address)(Emit *e, const char *type, const char *at); /* initialiser of a pointer, from AT(...) */
-  const char *(*pointers)(Emit *e, const char *list, bool written);  /* an argument: an array of pointers */
-  const char *(*step)(Emit *e, const Op *op, const char *call);      /* a call of a step, with its line of the .dt */
+  const char *restricted;          /* of a pointer to what no other one points to */
+  void (*head)(Emit *e, Str *out); /* includes */
+  /* A pointer to `bytes` bytes of the arena; type NULL: to no type. */
+  const char *(*address)(Emit *e, const char *type, const char *offset, int64_t bytes);
+  const char *(*pointers)(Emit *e, const char *list, bool written); /* an argument: an array of pointers */
+  const char *(*step)(Emit *e, const Op *op, const char *call);     /* a call of a step, with its line of the .dt */
   const char *(*copy)(Emit *e, const char *to, const char *from, int64_t bytes);
   const char *(*put)(Emit *e, const char *to, const char *counter); /* a counter's value */
   void (*zero)(Kernel *k, const char *pointer, int64_t bytes);

@@ -11,7 +11,10 @@ static void head(Emit *e, Str *out) {
   if (e->uses_random) str_put(e->a, out, "#include \"runtime/dtrt_random.h\"\n");
 }
 
-static const char *address(Emit *e, const char *type, const char *at) { return (void)e, (void)type, at; }
+static const char *address(Emit *e, const char *type, const char *offset, int64_t bytes) {
+  (void)type, (void)bytes;
+  return arena_printf(e->a, "AT(%s)", offset);
+}
 
 static const char *pointers(Emit *e, const char *list, bool written) {
   return arena_printf(e->a, "(%s *const[]){%s}", written ? "void" : "const void", list);

@@ -18,7 +18,10 @@
 
 static void head(Emit *e, Str *out) { str_put(e->a, out, "#include \"runtime/dtcu.h\"\n"); }
 
-static const char *address(Emit *e, const char *type, const char *at) { return arena_printf(e->a, "(%s *)%s", type, at); }
+/* The macro is dtcu.h's; where kernels are checked it knows by the size what may be touched. */
+static const char *address(Emit *e, const char *type, const char *offset, int64_t bytes) {
+  return arena_printf(e->a, type ? "(%s *)AT(%s, %lld)" : "%sAT(%s, %lld)", type ? type : "", offset, (long long)bytes);
+}
 
 static const char *pointers(Emit *e, const char *list, bool written) {
   (void)written;
@@ -80,7 +83,6 @@ static void launch(Kernel *k, const char *blocks, int threads) {
 
 static void zero(Kernel *k, const char *pointer, int64_t bytes) {
   Str *to = k->on_host ? &k->body : &k->host;
-  if (!k->on_host) launch(k, "1", 32);
   str_printf(k->e->a, to, "dtcu_zero(cx, %s, %lld);\n", pointer, (long long)bytes);
 }
 

@@ -28,12 +28,13 @@ static void remember(Block *b, ValueId v, const char *name) {
   b->e->pointer[v] = name;
 }
 
-static const char *address(Block *b, const Place *p) {
+/* Where a value of type t lies; `typed`: as a pointer of its type. */
+static const char *address(Block *b, const Place *p, const Type *t, bool typed) {
+  Emit *e = b->e;
   Str s = {0};
-  str_printf(b->e->a, &s, "AT(%lld", (long long)p->offset);
-  for (int i = 0; i < p->n; i++) str_printf(b->e->a, &s, " + %s * %lld", b->e->pointer[p->counter[i]], (long long)p->stride[i]);
-  str_put(b->e->a, &s, ")");
-  return s.at;
+  str_printf(e->a, &s, "%lld", (long long)p->offset);
+  for (int i = 0; i < p->n; i++) str_printf(e->a, &s, " + %s * %lld", e->pointer[p->counter[i]], (long long)p->stride[i]);
+  return e->d->address(e, typed ? emit_ctype(t->dtype) : NULL, s.at, cg_bytes(t));
 }
 
 /* The variable that points to v (a repeat's counter: the counter itself). */
@@ -45,8 +46,8 @@ static const char *pointer(Block *b, ValueId v) {
   if (p->kind == PLACE_SETTING) return arena_printf(e->a, "&cx->setting[%d]", p->setting);
   if (p->kind != PLACE_ARENA) internal_error("%%%s is used and has no place", e->m->values.at[v].name);
   name = emit_name(e, b->names, e->m->values.at[v].name);
-  const char *type = emit_ctype(e->m->values.at[v].type.dtype);
-  str_printf(e->a, &b->head, "%s *%s = %s;\n", type, name, e->d->address(e, type, address(b, p)));
+  const Type *t = &e->m->values.at[v].type;
+  str_printf(e->a, &b->head, "%s *%s = %s;\n", emit_ctype(t->dtype), name, address(b, p, t, true));
   remember(b, v, name);
   return name;
 }
@@ -172,7 +173,7 @@ static const char *slice(Block *b, const Op *op, int out, ValueId y) {
   Place p = b->e->place[op->out[out]];
   p.counter[p.n] = op->body_region->args.at[0];
   p.stride[p.n++] = cg_bytes(&b->e->m->values.at[y].type);
-  return address(b, &p);
+  return address(b, &p, &b->e->m->values.at[y].type, false);
 }
 
 static void copies_at_start(Block *b, const Op *op) {
