@@ -241,6 +241,7 @@ void dtrt_start(dtrt_Context *cx, int id, const void *const *src, void *const *d
   Rt *rt = cx->comm;
   const dtrt_Collective *c = &rt->p->collective[id];
   Comm *m = &rt->comm[id];
+  rt_trace(rt, "start", id);
   if (m->started) fault(rt, c, "started again before it was waited for");
   for (int i = 0; i < c->nbuf; i++) {
     if (!rt_in_arena(rt, src[i]) || !rt_in_arena(rt, dst[i])) fault(rt, c, "a buffer lies outside the arena");
@@ -256,6 +257,7 @@ void dtrt_wait(dtrt_Context *cx, int id) {
   Comm *m = &rt->comm[id];
   RankState *state = &rt->shared->rank[rt->rank];
   uint64_t t0 = rt->o.profile ? rt_ns() : 0, t1 = t0;
+  rt_trace(rt, "wait", id);
   if (!m->started) fault(rt, c, "waited for before it was started");
   m->started = false;
   atomic_store_explicit(&state->collective, id, memory_order_relaxed);

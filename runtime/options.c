@@ -154,8 +154,9 @@ static error_t parse(int key, char *arg, struct argp_state *s) {
 }
 
 void rt_options(const dtrt_Program *p, int argc, char **argv, Options *o) {
-  const char *slash = argc ? strrchr(argv[0], '/') : NULL, *profile = getenv("DTRT_PROFILE");
+  const char *slash = argc ? strrchr(argv[0], '/') : NULL, *profile = getenv("DTRT_PROFILE"), *trace = getenv("DTRT_TRACE");
   *o = (Options){.argv0 = slash ? slash + 1 : argc ? argv[0] : "train", .steps = p->steps, .seed = 1};
+  o->trace = trace && *trace ? trace : NULL;
   o->profile = profile && *profile && strcmp(profile, "0");
   o->setting = rt_alloc((size_t)p->nsettings, sizeof *o->setting);
   for (int i = 0; i < p->nsettings; i++) o->setting[i] = p->setting[i].value;

@@ -40,6 +40,7 @@ typedef struct {
   uint64_t seed;
   bool seed_given, keep_going, profile;
   const char *data_dir, *log, *init, *save, *resume, *dump_grads;
+  const char *trace; /* DTRT_TRACE, or NULL */
   int ndata, noutput;
   NamedFile *data, *output;
   double *setting; /* [p->nsettings] */
@@ -282,6 +283,9 @@ void rt_report_step(Rt *rt, int64_t step, const StepRecord *r);
 void rt_report_end(Rt *rt, int64_t step);
 void rt_report_profile(Rt *rt, int64_t steps, double seconds);
 
+/* ---- trace.c: with DTRT_TRACE a line for each call, see there ------------------------------------------------------------ */
+void rt_trace(Rt *rt, const char *what, int id);
+
 /* ---- loop.c, gemm.c ---------------------------------------------------------------------------------------------------- */
 
 int rt_train(Rt *rt); /* in each rank; returns its exit code */
@@ -314,7 +318,7 @@ struct dtrt_Comm {
   int64_t *grad_at; /* [p->nleaves], where in it */
   bool dumping;
   StepRecord record;
-  FILE *logfile;
+  FILE *logfile, *trace;
   bool terminal;
   double began, phase_began, phase_seconds[AT_END + 1];
   dtrt_Context cx;
