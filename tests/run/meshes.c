@@ -8,27 +8,12 @@
 #include "program.h"
 #include "unit.h"
 
-/* A text of words, for models that read bytes; the same on every call. */
-static const char *corpus(void) {
-  static const char *path;
-  if (path) return path;
-  path = work_path("corpus.txt");
-  FILE *f = fopen(path, "wb");
-  uint32_t x = 12345;
-  for (int i = 0; i < 60000; i++) {
-    x = x * 1664525u + 1013904223u;
-    fputc(x >> 29 == 0 ? ' ' : 'a' + (int)((x >> 20) % 17 * (x >> 10 & 3) % 26), f);
-  }
-  fclose(f);
-  return path;
-}
-
 static bool train(const char *dt, const char *mesh, const char *set, TrainLog *log) {
   const char *program = work_path("mesh-program"), *file = work_path("log");
   char *output = NULL;
   bool ok = set ? COMPILE(dt, program, "--mesh", mesh, "--set", set) : COMPILE(dt, program, "--mesh", mesh);
   if (!ok) return false;
-  corpus();
+  make_corpus();
   int rc = RUN(work_folder(), &output, program, "--steps", "20", "--log", file, "--data-dir", work_folder());
   if (rc) unit_fail(dt, 1, "on %s the program exits %d:\n%.4000s", mesh, rc, output);
   return rc == 0 && read_log(file, log) && log->steps == 20;

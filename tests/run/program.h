@@ -23,6 +23,12 @@ pid_t start_program(const char *cwd, const char *const *argv, const char *output
 bool compile(const char *dt, const char *out, const char *const *more);
 #define COMPILE(dt, out, ...) compile(dt, out, (const char *const[]){__VA_ARGS__ __VA_OPT__(, ) NULL})
 
+/* data.c: tables for all inputs of a model in the work folder; false after a failure. */
+bool make_data(const char *dt);
+const char *make_corpus(void); /* corpus.txt there, for models that read bytes */
+/* "data=1,model=1" or, with first = 3, "data=3,model=1", from the file's `mesh pod(data = 2, model = 2)`. */
+const char *mesh_of(const char *dt, int first);
+
 typedef struct {
   int steps;
   double *loss, *grad_norm, *lr;
