@@ -19,6 +19,7 @@ typedef enum {
   EMIT_MEMORY,
   EMIT_MEMORY_JSON,
   EMIT_C,
+  EMIT_CUDA,
   EMIT_EXE,
   EMIT_NKINDS
 } EmitKind;
@@ -44,9 +45,13 @@ typedef struct {
   const char *cluster;  /* --cluster: a name or a file, or NULL */
   int64_t memory_limit; /* --memory-limit: bytes, 0: none */
   DiagFormat errors;
-  const char *cc;      /* --cc, or NULL */
-  const char *explain; /* NULL: nobody asks; "": all; a code, a line or a %value */
-  const char *diff;    /* --diff: the file to compare with; FILE is the new one */
+  const char *cc; /* --cc, or NULL */
+  Target target;
+  bool target_given, tf32, fast;
+  VEC(const char *) arch; /* --arch: "80", "90" */
+  const char *nvcc;       /* --nvcc, or NULL */
+  const char *explain;    /* NULL: nobody asks; "": all; a code, a line or a %value */
+  const char *diff;       /* --diff: the file to compare with; FILE is the new one */
   bool strict;
   VEC(const char *) warnings; /* what stands behind -W */
   bool version, verbose;
@@ -113,11 +118,11 @@ bool output_write(Arena *a, const char *path, const char *text);
 
 /* The runtime that emitted programs are built with, found from where dtc itself is; false after a message. */
 typedef struct {
-  const char *library, *include; /* .../libdtrt.a, the folder of dtrt.h */
+  const char *library, *include; /* .../libdtrt.a or libdtrt_cuda.a, the folder of dtrt.h */
 } Runtime;
-bool build_runtime(Arena *a, Runtime *r);
-const char *build_compiler(const Options *o);
-/* C text -> the program `out`, whole or not at all. Returns an exit code, after a message unless it is 0. */
-int build_program(Arena *a, const Options *o, const char *c_text, const char *out);
+bool build_runtime(Arena *a, Target t, Runtime *r);
+const char *build_compiler(const Options *o, Target t);
+/* C or CUDA text -> the program `out`, whole or not at all. Returns an exit code, after a message unless it is 0. */
+int build_program(Arena *a, const Options *o, Target t, const char *text, const char *out);
 
 #endif

@@ -55,12 +55,16 @@ static void emit(Session *s, EmitKind k, const char *text) {
   if (s->o->emit[k].wanted) write_text(s, place(s->o, k), text);
 }
 
+/* Text of a program, or the program itself. */
+static bool makes_program(const Options *o) {
+  return o->emit[EMIT_C].wanted || o->emit[EMIT_CUDA].wanted || o->emit[EMIT_EXE].wanted;
+}
+
 /* The last pass that something asked for needs, -1 for none. */
 static int last_pass(const Options *o) {
   const Emit *e = o->emit;
   if (o->stop_after) return pipeline_find(o->stop_after);
-  if (o->check || e[EMIT_MEMORY].wanted || e[EMIT_MEMORY_JSON].wanted || e[EMIT_C].wanted || e[EMIT_EXE].wanted)
-    return pipeline_length - 1;
+  if (o->check || e[EMIT_MEMORY].wanted || e[EMIT_MEMORY_JSON].wanted || makes_program(o)) return pipeline_length - 1;
   int last = e[EMIT_SCHEDULE].wanted || e[EMIT_SCHEDULE_JSON].wanted ? pipeline_find("schedule")
              : e[EMIT_SPMD].wanted || o->explain || o->certificate   ? pipeline_find("localize")
                                                                      : -1;
@@ -101,9 +105,7 @@ static void explain(Session *s, const Module *m) {
     diag_error(s->diags, "E0606", (Loc){0}, q.value ? "there is no tensor `%s`" : "nothing is made on line %s", what);
 }
 
-static bool certifies(const Options *o) {
-  return !o->stop_after && (o->certificate || o->emit[EMIT_C].wanted || o->emit[EMIT_EXE].wanted);
-}
+static bool certifies(const Options *o) { return !o->stop_after && (o->certificate || makes_program(o)); }
 
 static void keep_for_certificate(Session *s, const Module *m, int pass) {
   if (!certifies(s->o)) return;
@@ -167,14 +169,15 @@ static void tell_size(const Session *s, const char *out) {
 
 static void make_program(Session *s) {
   const Options *o = s->o;
-  const char *text = cg_emit_c(s->m, s->arena);
+  bool cuda = s->m->target == TARGET_CUDA;
+  const char *text = cuda ? cg_emit_cuda(s->m, s->arena) : cg_emit_c(s->m, s->arena);
   const char *out = o->emit[EMIT_EXE].path ? o->emit[EMIT_EXE].path : o->out ? o->out : "train";
   clock_step(&s->clock, s->arena, "emit");
-  emit(s, EMIT_C, text);
+  emit(s, cuda ? EMIT_CUDA : EMIT_C, text);
   if (!o->emit[EMIT_EXE].wanted || s->code) return;
   clock_start(&s->clock);
-  s->code = build_program(s->arena, o, text, out);
-  clock_step(&s->clock, s->arena, "clang");
+  s->code = build_program(s->arena, o, s->m->target, text, out);
+  clock_step(&s->clock, s->arena, cuda ? "nvcc" : "clang");
   if (s->code == EXIT_DONE) tell_size(s, out);
 }
 
@@ -204,7 +207,7 @@ static void finish(Session *s) {
   if (o->check) return;
   if (o->emit[EMIT_MEMORY].wanted) emit(s, EMIT_MEMORY, cg_memory_report(s->m, s->arena, false));
   if (o->emit[EMIT_MEMORY_JSON].wanted) emit(s, EMIT_MEMORY_JSON, cg_memory_report(s->m, s->arena, true));
-  if (o->emit[EMIT_C].wanted || o->emit[EMIT_EXE].wanted) make_program(s);
+  if (makes_program(o)) make_program(s);
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------- */
@@ -300,12 +303,19 @@ static bool does_something(const Module *m) {
   return found;
 }
 
+static void take_target(Module *m, const Options *o) {
+  if (o->target_given) m->target = o->target;
+  m->tf32 = m->target == TARGET_CUDA && (m->tf32 || o->tf32);
+  m->fast = m->target == TARGET_CUDA && (m->fast || o->fast);
+}
+
 static bool read_module(Session *s) {
   clock_start(&s->clock);
   if (!right_kind(s)) return false;
   s->m = s->o->from ? read_ir(s) : frontend_module(s->arena, s->diags, s->file, s->o->file, &s->o->frontend);
   clock_step(&s->clock, s->arena, "parse");
   if (!s->m || s->diags->nerrors) return false;
+  take_target(s->m, s->o);
   if (!s->o->from) ir_verify(s->m, "the frontend", NULL);
   if (!s->o->emit[EMIT_EXE].wanted || does_something(s->m)) return true;
   diag_error(s->diags, "E0605", (Loc){0}, "%s has neither `train` nor `output`: its program would do nothing",
@@ -366,10 +376,13 @@ static int compare(Arena *a, const Options *o) {
 static int print_version(Arena *a, const Options *o) {
   printf("dtc %s\n", DTC_VERSION);
   if (!o->verbose) return EXIT_DONE;
-  Runtime r = {0};
-  bool found = build_runtime(a, &r);
-  printf("C compiler: %s\nBLAS: %s\n", build_compiler(o), DTC_BLAS);
+  Runtime r = {0}, cuda = {0};
+  bool found = build_runtime(a, TARGET_C, &r), has_cuda = *DTC_NVCC && build_runtime(a, TARGET_CUDA, &cuda);
+  printf("C compiler: %s\nBLAS: %s\n", build_compiler(o, TARGET_C), DTC_BLAS);
+  printf("CUDA compiler: %s\n", *DTC_NVCC ? build_compiler(o, TARGET_CUDA) : "none (" DTC_NO_CUDA ")");
+  if (*DTC_NVCC) printf("cuBLASLt: %s\nNCCL: %s\n", DTC_CUBLASLT, DTC_NCCL);
   if (found) printf("runtime: %s\nheaders: %s\n", r.library, r.include);
+  if (has_cuda) printf("CUDA runtime: %s\n", cuda.library);
   return found ? EXIT_DONE : EXIT_USAGE;
 }
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 static const char *const emit_names[EMIT_NKINDS] = {"ast",    "ir",          "spmd", "schedule", "schedule-json",
-                                                    "memory", "memory-json", "c",    "exe"};
+                                                    "memory", "memory-json", "c",    "cuda",     "exe"};
 
 enum {
   KEY_MESH = 256,
@@ -25,6 +25,11 @@ enum {
   KEY_PARTITION,
   KEY_ERRORS,
   KEY_CC,
+  KEY_TARGET,
+  KEY_ARCH,
+  KEY_TF32,
+  KEY_FAST,
+  KEY_NVCC,
   KEY_CERTIFICATE,
   KEY_EXPLAIN,
   KEY_DIFF,
@@ -38,7 +43,13 @@ static const struct argp_option option_table[] = {
     {"set", KEY_SET, "DIM=N,...", 0, "sizes of dims, in place of those in FILE", 0},
     {"emit", KEY_EMIT, "KIND[=PATH],...", 0,
      "what to make: see below. Text without a PATH goes to standard output, as does PATH -", 0},
-    {"cc", KEY_CC, "PATH", 0, "the C compiler for exe", 0},
+    {"cc", KEY_CC, "PATH", 0, "the C compiler for exe; with --target=cuda the one that nvcc uses", 0},
+    {"target", KEY_TARGET, "c|cuda", 0, "what the program runs on: the cores of a machine (the default), or NVIDIA GPUs", 0},
+    {"arch", KEY_ARCH, "sm_NN,...", 0, "CUDA: the GPUs to compile for (sm_80,sm_90); later ones than the last can run it, too",
+     0},
+    {"tf32", KEY_TF32, NULL, 0, "CUDA: products may round their operands to TF32", 0},
+    {"fast", KEY_FAST, NULL, 0, "CUDA: sums may be in any order; runs no longer repeat bit for bit", 0},
+    {"nvcc", KEY_NVCC, "PATH", 0, "CUDA: its compiler", 0},
     {"cluster", KEY_CLUSTER, "NAME|FILE.json", 0,
      "what links and devices can do: host (the default), bytes (fewest bytes), h100, a100, or a file", 0},
     {"memory-limit", KEY_MEMORY, "SIZE", 0, "bytes of a device, with K, M, G or T: nothing larger is made on the way", 0},
@@ -115,6 +126,22 @@ static bool propagates(const char *text, struct argp_state *state) {
   return !strcmp(text, "propagate");
 }
 
+static Target target_value(const char *text, struct argp_state *state) {
+  if (strcmp(text, "c") && strcmp(text, "cuda")) argp_error(state, "--target is c or cuda, not `%s`", text);
+  return strcmp(text, "c") ? TARGET_CUDA : TARGET_C;
+}
+
+/* `sm_80,sm_90` */
+static void add_archs(Options *o, const char *text, struct argp_state *state) {
+  for (char *rest = arena_strdup(o->arena, text), *item; (item = next_item(&rest));) {
+    int64_t number = 0;
+    bool ok = !strncmp(item, "sm_", 3) && strlen(item) <= 6 && positive(item + 3, &number) && number >= 10;
+    if (!ok) argp_error(state, "--arch: expected names such as sm_80, not `%s`", item);
+    vec_push(o->arena, o->arch, item + 3);
+  }
+  if (!o->arch.n) argp_error(state, "--arch: expected names such as sm_80, not `%s`", text);
+}
+
 /* `data=4,model=2`; lists of FrontendOptions have no type of their own, hence a macro. */
 #define PUSH_SIZES(o, list, text, what, state)                                                                                   \
   for (char *rest_ = arena_strdup((o)->arena, (text)), *item_; (item_ = next_item(&rest_));) {                                   \
@@ -178,7 +205,20 @@ static void take_file(Options *o, const char *text, struct argp_state *state) {
     o->file = text;
 }
 
+/* --emit=c and cuda also say what the target is. What is only for CUDA is an error elsewhere; IR text may name its target itself.
+ */
+static void finish_target(Options *o, struct argp_state *state) {
+  bool text = o->emit[EMIT_C].wanted || o->emit[EMIT_CUDA].wanted;
+  if (text && !o->target_given) o->target = o->emit[EMIT_CUDA].wanted ? TARGET_CUDA : TARGET_C, o->target_given = true;
+  bool cuda = o->target == TARGET_CUDA, open = o->from && !o->target_given;
+  if (o->emit[EMIT_C].wanted && cuda) argp_error(state, "--emit=c is the text of --target=c");
+  if (o->emit[EMIT_CUDA].wanted && !cuda) argp_error(state, "--emit=cuda is the text of --target=cuda");
+  const char *extra = o->arch.n ? "arch" : o->tf32 ? "tf32" : o->fast ? "fast" : o->nvcc ? "nvcc" : NULL;
+  if (extra && !cuda && !open && !o->version) argp_error(state, "--%s is for --target=cuda", extra);
+}
+
 static void finish(Options *o, struct argp_state *state) {
+  finish_target(o, state);
   bool code = o->explain && *o->explain && *o->explain != '%' && !isdigit((unsigned char)*o->explain);
   if (!o->file && !code && !o->version) argp_error(state, "no file is given");
   if (o->diff && o->diff == o->file) argp_error(state, "--diff compares two files: OLD NEW");
@@ -186,7 +226,8 @@ static void finish(Options *o, struct argp_state *state) {
   if (first > last) argp_error(state, "%s comes after %s", o->from, o->stop_after);
   if (o->from && o->emit[EMIT_AST].wanted) argp_error(state, "--emit=ast is of .dt text");
   if (o->from && (o->frontend.mesh.n || o->frontend.dims.n)) argp_error(state, "--mesh and --set are for .dt text");
-  if (o->stop_after && (o->emit[EMIT_EXE].wanted || o->emit[EMIT_C].wanted)) argp_error(state, "--stop-after makes no program");
+  bool program = o->emit[EMIT_EXE].wanted || o->emit[EMIT_C].wanted || o->emit[EMIT_CUDA].wanted;
+  if (o->stop_after && program) argp_error(state, "--stop-after makes no program");
   if (o->check && o->emit[EMIT_EXE].wanted) argp_error(state, "check makes no program");
 }
 
@@ -199,6 +240,11 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   case KEY_SET: PUSH_SIZES(o, o->frontend.dims, text, "--set", state); break;
   case KEY_EMIT: add_emits(o, text, state); break;
   case KEY_CC: o->cc = text; break;
+  case KEY_TARGET: o->target = target_value(text, state), o->target_given = true; break;
+  case KEY_ARCH: add_archs(o, text, state); break;
+  case KEY_TF32: o->tf32 = true; break;
+  case KEY_FAST: o->fast = true; break;
+  case KEY_NVCC: o->nvcc = text; break;
   case KEY_CLUSTER: o->cluster = text; break;
   case KEY_MEMORY: o->memory_limit = size_value(text, state); break;
   case KEY_PARTITION: o->propagate_only = propagates(text, state); break;
@@ -250,6 +296,7 @@ static char *help(int key, const char *text, void *input) {
         "  memory         what the bytes of a device hold\n"
         "  memory-json    the same for programs\n"
         "  c              the training program as C\n"
+        "  cuda           the training program as CUDA\n"
         "  exe            the training program; made if nothing else is asked for\n\nPasses:\n",
         f);
   for (int i = 0; i < pipeline_length; i++) fprintf(f, "  %-10s %s\n", pipeline[i].name, pipeline[i].does);
