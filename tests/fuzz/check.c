@@ -188,6 +188,16 @@ static EvalRun *run_real(Check *c, const char **why) {
   return eval_step(r, why) ? r : NULL;
 }
 
+/* In a batch it is said later whether they do. */
+static void emitted_agrees(Check *c, EvalRun *shown) {
+  if (c->o.batch) {
+    fuzz_batch_add(c->o.batch, c->a, c->m, shown, c->o);
+    return;
+  }
+  const char *why = fuzz_run_emitted(c->a, c->m, shown, c->o);
+  if (why) verdict(c, CHECK_DIFFERS, "emitted: %s", why);
+}
+
 static void check_once(Module *m, Arena *a, CheckOptions o, Verdict *out) {
   Check c = {.m = m, .a = a, .o = o, .out = out};
   PassContext cx = {.diags = diags_new(a)};
@@ -196,7 +206,7 @@ static void check_once(Module *m, Arena *a, CheckOptions o, Verdict *out) {
   if (m->train.present) ir_gradient(m, &cx);
   if (m->train.present && o.updates) ir_update(m, &cx);
   if (m->train.present && o.thorough && !reads_back(&c)) return;
-  if (o.emitted) taps_become_outputs(m), m->least_product = 1; /* however small the spaces are */
+  if (o.emitted) taps_become_outputs(m), m->target = o.target, m->least_product = 1; /* however small the spaces are */
   const char *why = NULL;
   c.m = ir_clone(m, a); /* the passes change m; the whole run keeps its own */
   c.whole = run(&c, false, false, &why);
@@ -204,8 +214,8 @@ static void check_once(Module *m, Arena *a, CheckOptions o, Verdict *out) {
   c.m = m;
   if (!shown)
     verdict(&c, CHECK_SKIPPED, "%s", why);
-  else if (all_passes(&c, &cx) && o.emitted && (why = fuzz_run_emitted(a, m, shown, o)))
-    verdict(&c, CHECK_DIFFERS, "emitted: %s", why);
+  else if (all_passes(&c, &cx) && o.emitted)
+    emitted_agrees(&c, shown);
 }
 
 void fuzz_check(Module *m, Arena *a, CheckOptions o, Verdict *out) {

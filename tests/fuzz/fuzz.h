@@ -95,12 +95,15 @@ typedef struct {
 typedef struct {
   bool small;    /* exact integers, else modulo p */
   bool thorough; /* run after every pass, print and read back at every stage */
-  bool emitted;  /* compile and run the emitted C on real processes, too */
+  bool emitted;  /* compile and run what is emitted for `target` on real processes, too */
   bool real;     /* emitted: compare with reals, within a bound, not with exact integers */
   bool related;  /* check the relations of relate.c, too */
   bool updates;  /* append the optimizer */
   bool idle;     /* stand reshards that change nothing between the ops */
-  int64_t exact; /* largest integer; 0: 2^53 */
+  Target target;
+  const char *variant; /* of the emulator that runs CUDA, see tests/cuda */
+  struct Batch *batch; /* where emitted programs wait to be compiled together; NULL: each alone */
+  int64_t exact;       /* largest integer; 0: 2^53 */
   uint64_t seed;
 } CheckOptions;
 /* Runs an annotated module whole and through all passes; the module is consumed. */
@@ -113,11 +116,18 @@ void fuzz_check_apart(const Module *m, CheckOptions o, Verdict *out);
 /* `m` as annotated, `planned` as it then was scheduled: plans of the same thing said in another way. */
 void fuzz_relate(const Module *m, Module *planned, Arena *a, CheckOptions o, Verdict *out);
 
-/* ---- emitted.c ---- */
+/* ---- emitted.c, compiled.c ---- */
 /* Compiles and runs a scheduled module with the leaves of `whole`; its outputs must be those of `whole`: integers
    exactly, or, with o.real, reals within REAL_BOUND of their tensor's largest. NULL, or what is wrong. */
 #define REAL_BOUND 1e-4
 const char *fuzz_run_emitted(Arena *a, const Module *m, EvalRun *whole, CheckOptions o);
+
+/* The same of several, which are compiled together; what they consist of (in `a`) must live until then. wrong[i]: of the
+   i-th that was added. */
+typedef struct Batch Batch;
+Batch *fuzz_batch(Arena *a);
+void fuzz_batch_add(Batch *b, Arena *a, const Module *m, EvalRun *whole, CheckOptions o);
+void fuzz_batch_run(Batch *b, const char **wrong);
 
 /* The smallest program that fails in the same way (ir_shrink); *v: how. */
 Module *fuzz_shrink(Arena *a, const Module *m, CheckOptions o, int seconds, Verdict *v);

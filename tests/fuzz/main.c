@@ -12,13 +12,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_WORKERS = 64, MAX_MODELS = 64 };
+enum { MAX_WORKERS = 64, MAX_MODELS = 64, BATCH = 50 /* emitted CUDA programs to a file */ };
 
 typedef struct {
   int64_t programs, plans, max_devices;
   uint64_t seed, replay;
   int workers;
   bool seeded, replaying, verbose, no_shrink, keep_going, emitted;
+  const char *cuda; /* emitted as CUDA, for this variant of the emulator */
   int nmodels;
   const char *model[MAX_MODELS];
 } Options;
@@ -47,6 +48,8 @@ static CheckOptions how(const Options *o, uint64_t seed) {
   bool real = o->emitted && random_mix(seed ^ 2) % 3 == 0;
   CheckOptions c = {
       .small = !real && (o->emitted || random_mix(seed ^ 1) % 2), .emitted = o->emitted, .real = real, .seed = seed};
+  c.target = o->cuda ? TARGET_CUDA : TARGET_C;
+  c.variant = o->cuda;
   c.exact = o->emitted ? (int64_t)1 << 24 : 0;
   c.thorough = o->replaying || (seed % 8 == 0 && !o->emitted);
   c.related = !o->emitted && (o->replaying || o->nmodels > 0 || seed % 16 == 1);
@@ -64,23 +67,66 @@ static Module *make(Arena *a, const Options *o, uint64_t seed, int plan) {
   return m;
 }
 
-/* Runs one program under all plans; false when it fails. */
-static bool run_seed(const Options *o, Progress *p, uint64_t seed) {
+/* Programs that passed all checks but the last: they are compiled and run together. */
+typedef struct {
+  Arena *a;
+  Batch *batch;
+  int n;
+  struct {
+    Arena *a;
+    uint64_t seed;
+    int plan;
+  } of[BATCH];
+} Waiting;
+
+/* What became of one program; false when it failed. */
+static bool count(Progress *p, uint64_t seed, int plan, const Verdict *v) {
+  p->seed = seed;
+  p->plan = plan;
+  p->v = *v;
+  p->done++;
+  p->divided += v->divided;
+  p->worse += v->worse;
+  p->agreed += v->result == CHECK_AGREES;
+  p->skipped += v->result == CHECK_SKIPPED;
+  return v->result == CHECK_AGREES || v->result == CHECK_SKIPPED;
+}
+
+static bool run_waiting(Progress *p, Waiting *w) {
+  const char *wrong[BATCH];
+  bool ok = true;
+  if (w->n) fuzz_batch_run(w->batch, wrong);
+  for (int i = 0; i < w->n && ok; i++) {
+    Verdict v = {.result = wrong[i] ? CHECK_DIFFERS : CHECK_AGREES};
+    if (wrong[i]) snprintf(v.text, sizeof v.text, "emitted: %s", wrong[i]);
+    ok = count(p, w->of[i].seed, w->of[i].plan, &v);
+    arena_free(w->of[i].a);
+  }
+  if (w->n) arena_free(w->a);
+  w->n = 0;
+  return ok;
+}
+
+/* Runs one program under all plans; false when it fails. With `w`, agreement is found when that is full. */
+static bool run_seed(const Options *o, Progress *p, uint64_t seed, Waiting *w) {
   for (int plan = 0; plan < o->plans; plan++) {
     Arena *a = arena_new();
+    CheckOptions c = how(o, seed);
+    if (w && w->n == 0) w->a = arena_new(), w->batch = fuzz_batch(w->a);
+    c.batch = w ? w->batch : NULL;
     p->seed = seed;
     p->plan = plan;
-    fuzz_check(make(a, o, seed, plan), a, how(o, seed), &p->v);
+    fuzz_check(make(a, o, seed, plan), a, c, &p->v);
+    if (w && p->v.result == CHECK_AGREES) {
+      w->of[w->n].a = a;
+      w->of[w->n].seed = seed;
+      w->of[w->n++].plan = plan;
+      if (w->n == BATCH && !run_waiting(p, w)) return false;
+      continue;
+    }
     arena_free(a);
-    p->done++;
-    p->divided += p->v.divided;
-    p->worse += p->v.worse;
-    if (p->v.result == CHECK_AGREES)
-      p->agreed++;
-    else if (p->v.result == CHECK_SKIPPED)
-      p->skipped++;
-    else
-      return false;
+    Verdict v = p->v;
+    if (!count(p, seed, plan, &v)) return false;
   }
   return true;
 }
@@ -93,11 +139,13 @@ static uint64_t program_seed(const Options *o, int64_t i) {
 static void work(const Options *o, Progress *p) {
   mallopt(M_MMAP_THRESHOLD, 1 << 20); /* arena blocks are used again; larger pieces stay untouched until used */
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  Waiting *w = o->cuda && !o->replaying ? &(Waiting){0} : NULL;
   while (p->next * o->plans < o->programs) {
     int64_t i = p->next;
     p->next += o->workers;
-    if (!run_seed(o, p, program_seed(o, i))) _exit(1);
+    if (!run_seed(o, p, program_seed(o, i), w)) _exit(1);
   }
+  if (w && !run_waiting(p, w)) _exit(1);
   _exit(0);
 }
 
@@ -107,7 +155,11 @@ static void report_failure(const Options *o, const Progress *p, int status) {
   Module *m = make(a, o, p->seed, p->plan);
   Verdict v = p->v;
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 1) fuzz_check_apart(m, how(o, p->seed), &v);
-  printf("\nFAILED: program %s; replay: dtc_fuzz%s", said[v.result], o->emitted ? " --emitted" : "");
+  printf("\nFAILED: program %s; replay: dtc_fuzz%s%s", said[v.result],
+         o->cuda      ? " --cuda="
+         : o->emitted ? " --emitted"
+                      : "",
+         o->cuda ? o->cuda : "");
   for (int i = 0; i < o->nmodels; i++) printf(" --model \"%s\"", o->model[i]);
   printf(" --devices %lld --plans %lld --replay 0x%llx  (plan %d)\n%s\n", (long long)o->max_devices, (long long)o->plans,
          (unsigned long long)p->seed, p->plan, v.text);
@@ -167,8 +219,12 @@ static int fuzz(Options *o) {
   if (o->replaying)
     o->workers = 1, o->programs = 1;
   else
-    printf("dtc_fuzz%s --devices %lld --programs %lld --plans %lld --seed %llu\n", o->emitted ? " --emitted" : "",
-           (long long)o->max_devices, (long long)o->programs, (long long)o->plans, (unsigned long long)o->seed);
+    printf("dtc_fuzz%s%s --devices %lld --programs %lld --plans %lld --seed %llu\n",
+           o->cuda      ? " --cuda="
+           : o->emitted ? " --emitted"
+                        : "",
+           o->cuda ? o->cuda : "", (long long)o->max_devices, (long long)o->programs, (long long)o->plans,
+           (unsigned long long)o->seed);
   double begin = now();
   int failures = run_workers(o, p);
   for (int w = 0; w < o->workers; w++) {
@@ -194,6 +250,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
   case 'v': o->verbose = true; return 0;
   case 'q': o->no_shrink = true; return 0;
   case 'e': o->emitted = true; return 0;
+  case 'c': o->emitted = true, o->cuda = arg ? arg : "plain"; return 0;
   case 'm':
     if (o->nmodels < MAX_MODELS) o->model[o->nmodels++] = arg;
     return 0;
@@ -212,6 +269,8 @@ int main(int argc, char **argv) {
       {"replay", 'r', "SEED", 0, "run the one program that a failure named", 0},
       {"verbose", 'v', NULL, 0, "print the failing program as it was made, too", 0},
       {"emitted", 'e', NULL, 0, "compile the emitted C and run it on real processes, too", 0},
+      {"cuda", 'c', "VARIANT", OPTION_ARG_OPTIONAL,
+       "compile emitted CUDA and run it on the emulator: plain (the default), address, thread, checked", 0},
       {"model", 'm', "\"FILE D=8\"", 0, "instead of programs this model (and others, in turn), with sizes of dims", 0},
       {"keep-going", 'k', NULL, 0, "go on after a failure, up to 100", 0},
       {"no-shrink", 'q', NULL, 0, "do not shrink", 0},
