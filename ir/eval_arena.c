@@ -28,12 +28,27 @@ static int64_t bytes_of(const Module *m, ValueId v) {
 
 static int64_t local_bytes(const EvalRun *r, ValueId v) { return bytes_of(r->m, v); }
 
-/* Byte offset, from the value's place, of element e of what a rank holds. */
-static int64_t cell_offset(const EvalRun *r, ValueId v, const Held *h, int64_t e) {
-  const Type *t = type_of(r, v);
-  int64_t at = 0;
-  for (int k = 0; k < h->rank; k++) at = at * split_capacity(&t->dim[k].split, t->dim[k].size) + e / h->stride[k] % h->size[k];
-  return at * dtype_size(t->dtype);
+/* Byte offsets, from the value's place, of what a rank holds, element by element. */
+typedef struct {
+  int rank;
+  int64_t at, size[MAX_RANK], step[MAX_RANK], digit[MAX_RANK];
+} Cells;
+
+static Cells cells_of(const Type *t, const Held *h) {
+  Cells c = {.rank = h->rank};
+  int64_t step = dtype_size(t->dtype);
+  for (int k = h->rank - 1; k >= 0; step *= split_capacity(&t->dim[k].split, t->dim[k].size), k--)
+    c.size[k] = h->size[k], c.step[k] = step;
+  return c;
+}
+
+static void next_cell(Cells *c) {
+  for (int k = c->rank - 1; k >= 0; k--) {
+    c->at += c->step[k];
+    if (++c->digit[k] < c->size[k]) return;
+    c->at -= c->step[k] * c->size[k];
+    c->digit[k] = 0;
+  }
 }
 
 static void check_place(const EvalRun *r, ValueId v, int64_t at, int64_t size) {
@@ -47,8 +62,9 @@ void arena_load(EvalRun *r, ValueId v) {
   int64_t size = dtype_size(d);
   for (int rank = 0; rank < r->nranks; rank++) {
     Held *h = held_of(r, v, rank);
-    for (int64_t e = 0; e < h->n; e++) {
-      int64_t at = r->place[v] + cell_offset(r, v, h, e);
+    Cells walk = cells_of(type_of(r, v), h);
+    for (int64_t e = 0; e < h->n; e++, next_cell(&walk)) {
+      int64_t at = r->place[v] + walk.at;
       check_place(r, v, at, size);
       const Cell *c = &r->cells[rank][at];
       bool good = true;
@@ -62,8 +78,9 @@ static void store_at(EvalRun *r, ValueId v, int64_t place) {
   int64_t size = dtype_size(type_of(r, v)->dtype);
   for (int rank = 0; rank < r->nranks; rank++) {
     Held *h = held_of(r, v, rank);
-    for (int64_t e = 0; e < h->n; e++) {
-      int64_t at = place + cell_offset(r, v, h, e);
+    Cells walk = cells_of(type_of(r, v), h);
+    for (int64_t e = 0; e < h->n; e++, next_cell(&walk)) {
+      int64_t at = place + walk.at;
       check_place(r, v, at, size);
       for (int64_t b = 0; b < size; b++) r->cells[rank][at + b] = (Cell){h->at[e], (uint8_t)size, (uint8_t)b};
     }

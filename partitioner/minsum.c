@@ -115,57 +115,108 @@ static void keep_factors(Round *r, int v) {
   r->done[v] = true;
 }
 
-/* A factor while the others' values are counted through: where it stands, and how far a step of each takes it. */
+/* The sum of a variable's factors while the others' choices are counted through, the outermost slowest: what is known with
+   the first i of them is summed up once for all choices of the rest, and a choice of the variable that goes is left out
+   from where it is impossible. */
 typedef struct {
   const double *cost;
-  int64_t at, own, step[MAX_SCOPE]; /* own: of the variable that is minimised over */
+  int64_t at, own, step[MAX_SCOPE]; /* where it stands, how far a choice of the one that goes takes it, or of another */
 } Cursor;
 
-static Cursor cursor(const Round *r, const Factor *f, int v, const Factor *out) {
+typedef struct {
+  int n;                        /* variables that stay */
+  int64_t block[MAX_SCOPE + 1]; /* entries that have the choices of the first i in common */
+  int size[MAX_SCOPE];
+  Cursor *c; /* factors [first[i], first[i + 1]) are known with the first i */
+  int first[MAX_SCOPE + 2];
+  int *choice[MAX_SCOPE + 1]; /* those of the one that goes that are possible, and their sums, with the first i known */
+  double *sum[MAX_SCOPE + 1];
+  double *row, *out;
+} Table;
+
+/* Also how many of the variables that stay must be known to know the factor's entries. */
+static Cursor cursor(const Round *r, const Factor *f, int v, const Factor *out, int *known) {
   Cursor c = {.cost = f->cost};
   int64_t stride = 1;
+  *known = 0;
   for (int i = f->n - 1; i >= 0; stride *= r->size[f->var[i--]]) {
     if (f->var[i] == v) c.own = stride;
-    for (int k = 0; k < out->n; k++)
-      if (out->var[k] == f->var[i]) c.step[k] = stride;
+    for (int k = 0; k < out->n; k++) {
+      if (out->var[k] != f->var[i]) continue;
+      c.step[k] = stride;
+      if (k >= *known) *known = k + 1;
+    }
   }
   return c;
 }
 
-/* Which choices of a variable are possible, by the choice of the neighbour that leaves the fewest (pos: its place among
-   the others; -1: all are). */
-typedef struct {
-  int pos;
-  int *n, **at; /* by the neighbour's choice */
-} Possible;
-
-static int possible_pairs(const Round *r, const Factor *f) {
-  int n = 0;
-  for (int i = 0; i < r->size[f->var[0]] * r->size[f->var[1]]; i++) n += f->cost[i] < IMPOSSIBLE;
-  return n;
+static void place_cursors(Table *t, const Round *r, int v, const Factor *out) {
+  int nf = r->kept[v].n, n = 0, *known = NEW_ARRAY(r->arena, int, nf + 1);
+  Cursor *c = NEW_ARRAY(r->arena, Cursor, nf + 1);
+  t->c = NEW_ARRAY(r->arena, Cursor, nf + 1);
+  for (int f = 0; f < nf; f++) c[f] = cursor(r, &r->factor.at[r->kept[v].at[f]], v, out, &known[f]);
+  for (int i = 0; i <= t->n; i++) {
+    t->first[i] = n;
+    for (int f = 0; f < nf; f++)
+      if (known[f] == i) t->c[n++] = c[f];
+  }
+  t->first[t->n + 1] = n;
 }
 
-static Possible possible_choices(const Round *r, int v, const Factor *out) {
-  Possible p = {.pos = -1};
-  const Factor *best = NULL;
-  double least = 0.5; /* of all pairs */
-  for (int i = 0; i < r->kept[v].n; i++) {
-    const Factor *f = &r->factor.at[r->kept[v].at[i]];
-    if (f->n != 2) continue;
-    double part = (double)possible_pairs(r, f) / ((double)r->size[f->var[0]] * r->size[f->var[1]]);
-    if (part < least) least = part, best = f;
+static void table_start(Table *t, const Round *r, int v, const Factor *out) {
+  *t = (Table){.n = out->n, .out = out->cost};
+  place_cursors(t, r, v, out);
+  t->block[t->n] = 1;
+  for (int i = t->n - 1; i >= 0; i--) t->size[i] = r->size[out->var[i]], t->block[i] = t->block[i + 1] * t->size[i];
+  t->row = NEW_ARRAY(r->arena, double, t->size[t->n - 1]);
+  for (int i = 0; i <= t->n; i++) {
+    t->choice[i] = NEW_ARRAY(r->arena, int, r->size[v]);
+    t->sum[i] = NEW_ARRAY(r->arena, double, r->size[v]);
   }
-  if (!best) return p;
-  int own = best->var[1] == v, u = best->var[!own], size = r->size[u];
-  while (out->var[++p.pos] != u) continue;
-  p.n = NEW_ARRAY(r->arena, int, size);
-  p.at = NEW_ARRAY(r->arena, int *, size);
-  for (int j = 0; j < size; j++) {
-    p.at[j] = NEW_ARRAY(r->arena, int, r->size[v]);
-    for (int k = 0; k < r->size[v]; k++)
-      if (best->cost[own ? j * r->size[v] + k : k * size + j] < IMPOSSIBLE) p.at[j][p.n[j]++] = k;
+}
+
+/* Adds the factors that are known with the first i to the sums of n choices, from sums[i - 1]; how many are possible. */
+static int add_known(Table *t, int i, int n, const int *choice, const double *sums) {
+  const Cursor *c = t->c + t->first[i], *end = t->c + t->first[i + 1];
+  int left = 0;
+  for (int k = 0; k < n; k++) {
+    double sum = sums[k];
+    for (const Cursor *f = c; f < end; f++) sum += f->cost[f->at + choice[k] * f->own];
+    if (sum >= IMPOSSIBLE) continue;
+    t->choice[i][left] = choice[k];
+    t->sum[i][left++] = sum;
   }
-  return p;
+  return left;
+}
+
+/* The entries of all choices of the innermost variable that stays, side by side. */
+static void fill_row(Table *t, int n) {
+  const Cursor *c = t->c + t->first[t->n], *end = t->c + t->first[t->n + 1];
+  int size = t->size[t->n - 1];
+  double *restrict out = t->out, *restrict row = t->row;
+  for (int x = 0; x < size; x++) out[x] = IMPOSSIBLE;
+  for (int k = 0; k < n; k++) {
+    for (int x = 0; x < size; x++) row[x] = t->sum[t->n - 1][k];
+    for (const Cursor *f = c; f < end; f++) {
+      const double *restrict cost = f->cost + f->at + t->choice[t->n - 1][k] * f->own;
+      for (int x = 0; x < size; x++) row[x] += cost[x * f->step[t->n - 1]];
+    }
+    for (int x = 0; x < size; x++) out[x] = row[x] < out[x] ? row[x] : out[x];
+  }
+  t->out += size;
+}
+
+/* The entries that have the first i choices in common, with which n choices of the variable that goes are possible. */
+static void fill(Table *t, int i, int n) {
+  for (int64_t k = 0; n == 0 && k < t->block[i]; k++) *t->out++ = IMPOSSIBLE;
+  if (n == 0) return;
+  if (i == t->n - 1) return fill_row(t, n);
+  Cursor *c = t->c + t->first[i + 1], *end = t->c + t->first[t->n + 1];
+  for (int x = 0; x < t->size[i]; x++) {
+    fill(t, i + 1, add_known(t, i + 1, n, t->choice[i], t->sum[i]));
+    for (Cursor *f = c; f < end; f++) f->at += f->step[i];
+  }
+  for (Cursor *f = c; f < end; f++) f->at -= t->size[i] * f->step[i];
 }
 
 /* min over v of the sum of its factors, as a factor of the others. */
@@ -174,35 +225,15 @@ static void eliminate(Round *r, int v) {
   out.n = scope_of(r, v, out.var);
   keep_factors(r, v);
   if (out.n == 0) return;
-  const int *size = r->size;
-  int nf = r->kept[v].n, count[MAX_SCOPE] = {0};
   int64_t entries = 1;
-  for (int i = 0; i < out.n; i++) entries *= size[out.var[i]];
-  Cursor *c = NEW_ARRAY(r->arena, Cursor, nf + 1);
-  for (int f = 0; f < nf; f++) c[f] = cursor(r, &r->factor.at[r->kept[v].at[f]], v, &out);
-  int *all = NEW_ARRAY(r->arena, int, size[v]);
-  double *own = NEW_ARRAY(r->arena, double, size[v]);
-  for (int k = 0; k < size[v]; k++) all[k] = k, own[k] = own_cost(r, v, k);
-  Possible possible = possible_choices(r, v, &out);
+  for (int i = 0; i < out.n; i++) entries *= r->size[out.var[i]];
   out.cost = NEW_ARRAY(r->arena, double, entries);
-  for (int64_t at = 0; at < entries; at++) {
-    int n = possible.pos < 0 ? size[v] : possible.n[count[possible.pos]];
-    const int *choice = possible.pos < 0 ? all : possible.at[count[possible.pos]];
-    double best = IMPOSSIBLE;
-    for (int j = 0; j < n; j++) {
-      int k = choice[j];
-      double sum = own[k];
-      for (int f = 0; f < nf; f++) sum += c[f].cost[c[f].at + k * c[f].own];
-      best = sum < best ? sum : best;
-    }
-    out.cost[at] = best;
-    int i = out.n - 1;
-    for (; i >= 0 && ++count[i] == size[out.var[i]]; i--) {
-      count[i] = 0;
-      for (int f = 0; f < nf; f++) c[f].at -= (size[out.var[i]] - 1) * c[f].step[i];
-    }
-    for (int f = 0; i >= 0 && f < nf; f++) c[f].at += c[f].step[i];
-  }
+  int *all = NEW_ARRAY(r->arena, int, r->size[v]);
+  double *own = NEW_ARRAY(r->arena, double, r->size[v]);
+  for (int k = 0; k < r->size[v]; k++) all[k] = k, own[k] = own_cost(r, v, k);
+  Table t;
+  table_start(&t, r, v, &out);
+  fill(&t, 0, add_known(&t, 0, r->size[v], all, own));
   add_factor(r, &out);
   for (int i = 0; i < out.n; i++) enqueue(r, out.var[i]);
 }

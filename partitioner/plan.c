@@ -15,7 +15,7 @@
 enum { MAX_NODES = 3000, MAX_DETOURS = 300, MAX_SUMS = 3 };
 
 typedef struct {
-  Type type;
+  const Type *type;
   uint64_t hash;
   Price price;
   int odd, before; /* steps that are no standard collective */
@@ -89,31 +89,34 @@ static bool hopeless(const Search *s, const Type *here, Price price) {
 
 static void reach(Search *s, int from, OpKind kind, const Type *to);
 
-static void straight_on(Search *s, int at) {
-  Type here = s->node.at[at].type; /* a copy: reach moves nodes */
-  reach(s, at, plan_kind(s->mesh, &here, s->to), s->to);
-}
+static void straight_on(Search *s, int at) { reach(s, at, plan_kind(s->mesh, s->node.at[at].type, s->to), s->to); }
 
 static int find_node(const Search *s, uint64_t hash, const Type *t) {
   int at = 0;
-  while (at < s->node.n && !(s->node.at[at].hash == hash && sharding_equal(&s->node.at[at].type, t))) at++;
+  while (at < s->node.n && !(s->node.at[at].hash == hash && sharding_equal(s->node.at[at].type, t))) at++;
   return at;
 }
 
+/* Dealing out needs every rank's part inside what it holds; that is asked last, of what would be an improvement. */
 static void reach(Search *s, int from, OpKind kind, const Type *to) {
   const Node *f = &s->node.at[from];
-  if (sharding_equal(&f->type, to)) return;
+  if (sharding_equal(f->type, to)) return;
   bool final = sharding_equal(to, s->to);
   if (!final && type_capacity(to) > s->largest) return;
   uint64_t hash = type_hash(to);
   int at = find_node(s, hash, to), odd = f->odd + (kind == OP_EXCHANGE);
   if (at < s->node.n && price_compare(f->price, s->node.at[at].price) > 0) return;
-  Price price = price_add(f->price, price_step(s->mesh, s->cluster, kind, &f->type, to));
+  Price price = price_add(f->price, price_step(s->mesh, s->cluster, kind, f->type, to));
   if (!final && hopeless(s, to, price)) return;
   if (at < s->node.n ? !better(price, odd, s->node.at[at].price, s->node.at[at].odd) : at == MAX_NODES) return;
+  if (kind == OP_REDUCE_SCATTER && !type_inside(s->mesh, to, f->type)) return;
   bool complete = to->pending.n == s->to->pending.n;
-  if (at == s->node.n) vec_push(s->arena, s->node, (Node){0});
-  s->node.at[at] = (Node){*to, hash, price, odd, from, kind, false, complete};
+  if (at == s->node.n) {
+    Type *type = NEW(s->arena, Type);
+    *type = *to;
+    vec_push(s->arena, s->node, ((Node){.type = type}));
+  }
+  s->node.at[at] = (Node){s->node.at[at].type, hash, price, odd, from, kind, false, complete};
   if (final)
     s->target = at;
   else if (complete)
@@ -136,7 +139,7 @@ static Type end_sums(const Type *t, const Pending *over, unsigned which) {
 }
 
 static void try_scatter(Search *s, int at, const Type *to) {
-  if (type_valid(to) && type_inside(s->mesh, to, &s->node.at[at].type)) reach(s, at, OP_REDUCE_SCATTER, to);
+  if (type_valid(to)) reach(s, at, OP_REDUCE_SCATTER, to);
 }
 
 /* Deals the ended sums out over dim d, as its minor-most parts, in every order. */
@@ -184,7 +187,7 @@ static void scatter_as_wanted(Search *s, int at, const Type *ended, const Pendin
 
 /* Some of the sums end together. */
 static void end_some(Search *s, int at, const Pending *over, unsigned which) {
-  Type ended = end_sums(&s->node.at[at].type, over, which);
+  Type ended = end_sums(s->node.at[at].type, over, which);
   reach(s, at, OP_ALL_REDUCE, &ended);
   scatter_as_wanted(s, at, &ended, over, which);
   for (int d = 0; d < ended.rank; d++) scatter_over(s, at, &ended, over, which, d);
@@ -192,7 +195,7 @@ static void end_some(Search *s, int at, const Pending *over, unsigned which) {
 
 /* Replicas can share the work of a sum: each takes a part of a dim. */
 static void slice_replicas(Search *s, int at) {
-  Type here = s->node.at[at].type;
+  Type here = *s->node.at[at].type;
   for (int a = 0; a < s->mesh->naxes; a++) {
     AxisPart p = axis_whole(s->mesh, a);
     if (p.size < 2 || type_uses(&here, p)) continue;
@@ -206,7 +209,7 @@ static void slice_replicas(Search *s, int at) {
 }
 
 static void expand_pending(Search *s, int at) {
-  Type here = s->node.at[at].type, slice = sliced(s, &here);
+  Type here = *s->node.at[at].type, slice = sliced(s, &here);
   Pending over = {0};
   for (int i = 0; i < here.pending.n; i++)
     if (!pending_has(&s->to->pending, here.pending.part[i]) && over.n < MAX_SUMS) over.part[over.n++] = here.pending.part[i];
@@ -222,7 +225,7 @@ static void detour(Search *s, int at, const Type *here, const Type *to) {
 }
 
 static void expand_complete(Search *s, int at) {
-  Type here = s->node.at[at].type, slice = sliced(s, &here);
+  Type here = *s->node.at[at].type, slice = sliced(s, &here);
   reach(s, at, OP_SLICE, &slice);
   for (int d = 0; d < here.rank; d++) {
     Type to = here;
@@ -262,7 +265,7 @@ static bool run(Search *s) {
   s->node.n = 0, s->target = -1;
   vec_push(
       s->arena, s->node,
-      ((Node){.type = *s->from, .hash = type_hash(s->from), .before = -1, .complete = s->from->pending.n == s->to->pending.n}));
+      ((Node){.type = s->from, .hash = type_hash(s->from), .before = -1, .complete = s->from->pending.n == s->to->pending.n}));
   if (sharding_equal(s->from, s->to)) s->target = 0;
   if (s->node.at[0].complete) straight_on(s, 0);
   for (int at; (at = cheapest_open(s)) >= 0 && at != s->target;) {
@@ -283,19 +286,33 @@ static bool reducible(const Type *from, const Type *to) {
   return true;
 }
 
+/* Are all sums that end dealt out over the target's dims, of which every rank's part lies inside what it holds? */
+static bool dealt_out(const Search *s) {
+  for (int i = 0; i < s->from->pending.n; i++) {
+    AxisPart p = s->from->pending.part[i];
+    if (!pending_has(&s->to->pending, p) && !type_uses(s->to, p)) return false;
+  }
+  return !type_windowed(s->to) && type_inside(s->mesh, s->to, s->from);
+}
+
 /* At most one step that moves, over links that are alike, and no way can receive less. */
 static bool direct(const Search *s, Price *price) {
   *price = (Price){0};
   if (sharding_equal(s->from, s->to)) return true;
   if (s->from->pending.n == s->to->pending.n) {
-    OpKind kind = type_inside(s->mesh, s->to, s->from) ? OP_SLICE : OP_EXCHANGE;
-    *price = price_step(s->mesh, s->cluster, kind, s->from, s->to);
-    return s->uniform || kind == OP_SLICE;
+    bool stays = move_most(s->mesh, s->from, s->to) == 0;
+    *price = price_step(s->mesh, s->cluster, stays ? OP_SLICE : OP_EXCHANGE, s->from, s->to);
+    return s->uniform || stays;
   }
-  Type slice = sliced(s, s->from), done = slice;
-  done.pending = s->to->pending;
-  if (!s->uniform || !sharding_equal(&done, s->to)) return false;
-  *price = price_step(s->mesh, s->cluster, OP_ALL_REDUCE, &slice, &done);
+  if (!s->uniform) return false;
+  if (dealt_out(s)) {
+    *price = price_step(s->mesh, s->cluster, OP_REDUCE_SCATTER, s->from, s->to);
+  } else {
+    Type slice = sliced(s, s->from), done = slice;
+    done.pending = s->to->pending;
+    if (!sharding_equal(&done, s->to)) return false;
+    *price = price_step(s->mesh, s->cluster, OP_ALL_REDUCE, &slice, &done);
+  }
   return price->bytes <= move_bound(s->mesh, s->from, s->to) * (1 + 1e-9) + 8;
 }
 
@@ -348,7 +365,7 @@ static void path_to(const Search *s, int at, Arena *a, Plan *plan) {
   const Node *n = &s->node.at[at];
   if (n->before < 0) return;
   path_to(s, n->before, a, plan);
-  add_step(s, a, plan, n->kind, &s->node.at[n->before].type, &n->type);
+  add_step(s, a, plan, n->kind, s->node.at[n->before].type, n->type);
 }
 
 bool plan_search(const Mesh *m, const Cluster *c, int64_t memory_limit, const Type *from, const Type *to, Price *price, Arena *a,
