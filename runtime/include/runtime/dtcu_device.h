@@ -15,9 +15,16 @@
 #include "runtime/dtrt_random.h"
 #include "runtime/dtrt_scalar.h"
 
-/* A block's array; it may be written again only behind a barrier after its last use. */
+/* A block's array, 16 bytes aligned; it may be written again only behind a barrier after its last use. */
 #ifndef DTCU_SHARED
-#define DTCU_SHARED(type, name, count) __shared__ type name[count]
+#define DTCU_SHARED(type, name, count) __shared__ __align__(16) type name[count]
+#endif
+
+/* Before a loop whose arrays must stay in registers. */
+#ifdef __CUDACC__
+#define DTCU_UNROLL _Pragma("unroll")
+#else
+#define DTCU_UNROLL
 #endif
 
 /* Runs a kernel on the compute stream. `blocks` is a number of blocks (0 runs one) or a dim3. */
