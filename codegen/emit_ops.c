@@ -2,7 +2,8 @@
    scan, random, slice.
 
      for n, d: dwte[tok[n] * 64 + d] += dx[n * 64 + d]              scatter_add, in order: sums are deterministic */
-#include "emit.h"
+#include "emit_ops.h"
+#include "emit_spread.h"
 
 Kernel *emit_simple(Emit *e, const Op *op, const char *reserved, Scope *s) {
   Kernel *k = emit_kernel(e, op, e->m->values.at[op->out[0]].name);
@@ -42,6 +43,7 @@ static bool own_coordinate(const Op *op, const Type *t, int d) {
 }
 
 Kernel *emit_scatter(Emit *e, const Op *op) {
+  if (e->m->target == TARGET_CUDA) return emit_scatter_cuda(e, op);
   Scope s;
   Kernel *k = emit_simple(e, op, "", &s);
   const Type *t = out_type(e, op, 0);
@@ -79,8 +81,7 @@ Kernel *emit_scatter(Emit *e, const Op *op) {
 
 /* ---- selection --------------------------------------------------------------------------------------------------- */
 
-/* The row-major number of the reduced indices in their whole ranges. */
-static const char *reduced_number(Scope *s) {
+const char *emit_reduced_number(Scope *s) {
   Arena *a = s->k->e->a;
   IExpr *at = ix_const(a, 0);
   for (int i = s->op->space.nout; i < s->op->space.n; i++)
@@ -89,6 +90,7 @@ static const char *reduced_number(Scope *s) {
 }
 
 Kernel *emit_argmax(Emit *e, const Op *op) {
+  if (e->m->target == TARGET_CUDA) return emit_argmax_cuda(e, op);
   Scope s;
   Kernel *k = emit_simple(e, op, "", &s);
   const char *best = emit_name(e, &k->local, "best"), *at = emit_name(e, &k->local, "at"), *x = emit_name(e, &k->local, "x"),
@@ -99,7 +101,7 @@ Kernel *emit_argmax(Emit *e, const Op *op) {
   emit_hoist(&s);
   const char *value = emit_expr(&s, op->body);
   LINE("const %s %s = %s;\nif (%s < 0 || %s > %s) {\n%s = %s;\n%s = %s;\n}\n", type, x, value, at, x, best, best, x, at,
-       reduced_number(&s));
+       emit_reduced_number(&s));
   emit_close(k, op->space.n - op->space.nout);
   LINE("%s[%s] = (int32_t)(%s < 0 ? 0 : %s);\n", out, emit_own_offset(&s, out_type(e, op, 0), 0), at, at);
   emit_close(k, op->space.nout);
@@ -108,12 +110,13 @@ Kernel *emit_argmax(Emit *e, const Op *op) {
 }
 
 int64_t cg_op_workspace(const Module *m, const Op *op) {
-  if (op->kind == OP_TOPK) return 16 * op->space.idx[op->space.nout - 1].range + 64;
+  if (op->kind == OP_TOPK && m->target == TARGET_C) return 16 * op->space.idx[op->space.nout - 1].range + 64;
   if (op->kind == OP_ATTENTION || op->kind == OP_ATTENTION_GRAD) return cg_attention_workspace(m, op);
   return 0;
 }
 
 Kernel *emit_topk(Emit *e, const Op *op) {
+  if (e->m->target == TARGET_CUDA) return emit_topk_cuda(e, op);
   Scope s;
   Kernel *k = emit_simple(e, op, "", &s);
   int j = op->space.nout - 1;
@@ -134,7 +137,7 @@ Kernel *emit_topk(Emit *e, const Op *op) {
   LINE("if (%s == %lld) continue;\nif (%s < %lld) %s++;\n", at, cap, n, cap, n);
   LINE("for (int64_t %s = %s - 1; %s > %s; %s--) %s[%s] = %s[%s - 1], %s[%s] = %s[%s - 1];\n", i, n, i, at, i, list, i, list, i,
        where, i, where, i);
-  LINE("%s[%s] = %s;\n%s[%s] = %s;\n", list, at, x, where, at, reduced_number(&s));
+  LINE("%s[%s] = %s;\n%s[%s] = %s;\n", list, at, x, where, at, emit_reduced_number(&s));
   emit_close(k, op->space.n - op->space.nout);
   emit_for(&s, j);
   const char *rank = emit_index(&s, ix_index(e->a, j));
@@ -149,6 +152,7 @@ Kernel *emit_topk(Emit *e, const Op *op) {
 
 /* Each element is the one before it along the scanned index plus the body; the indices behind it run innermost. */
 Kernel *emit_scan(Emit *e, const Op *op) {
+  if (e->m->target == TARGET_CUDA) return emit_scan_cuda(e, op);
   Scope s;
   Kernel *k = emit_simple(e, op, "", &s);
   const Type *t = out_type(e, op, 0);
@@ -180,31 +184,40 @@ static const char *scalar(Kernel *k, ValueId v) {
   return arena_printf(k->e->a, "(int64_t)*%s", p);
 }
 
-/* Rows along the last dim; the counter of an element is its global number. */
-Kernel *emit_random(Emit *e, const Op *op) {
-  Scope s;
-  Kernel *k = emit_simple(e, op, "", &s);
-  const Type *t = out_type(e, op, 0);
-  int last = op->space.nout - 1;
-  const char *site = emit_name(e, &k->local, "site"), *counter = emit_name(e, &k->local, "counter"),
-             *out = emit_pointer(k, op->out[0], true);
+void emit_random_site(Kernel *k, const Op *op, const char *site, const char *counter) {
+  Emit *e = k->e;
   Str counters = {0}, name = {0};
   for (int i = 1; i < op->nin; i++) str_printf(e->a, &counters, "%s%s", i > 1 ? ", " : "", scalar(k, op->in[i]));
   emit_string(e, &name, op->name);
   LINE("const int64_t %s[] = {%s};\n", counter, counters.n ? counters.at : "0");
   LINE("const dtrt_Random %s = dtrt_random_site(cx->seed, %s, %s, %d, %s);\n", site, name.at, scalar(k, op->in[0]), op->nin - 1,
        counter);
+  e->uses_random = true;
+}
+
+IExpr *emit_element_number(Emit *e, const Op *op) {
+  IExpr *x = ix_const(e->a, 0);
+  for (int i = 0; i < op->space.nout; i++) x = ix_add(e->a, ix_scale(e->a, x, op->space.idx[i].range), ix_index(e->a, i));
+  return x;
+}
+
+/* Rows along the last dim; the counter of an element is its global number. */
+Kernel *emit_random(Emit *e, const Op *op) {
+  if (e->m->target == TARGET_CUDA) return emit_random_cuda(e, op);
+  Scope s;
+  Kernel *k = emit_simple(e, op, "", &s);
+  const Type *t = out_type(e, op, 0);
+  int last = op->space.nout - 1;
+  const char *site = emit_name(e, &k->local, "site"), *counter = emit_name(e, &k->local, "counter"),
+             *out = emit_pointer(k, op->out[0], true);
+  emit_random_site(k, op, site, counter);
   for (int i = 0; i < last; i++) emit_for(&s, i);
-  IExpr *element = ix_const(e->a, 0);
-  for (int i = 0; i < op->space.nout; i++)
-    element = ix_add(e->a, ix_scale(e->a, element, op->space.idx[i].range), ix_index(e->a, i));
   const char *n = last >= 0 ? emit_n(k, s.var[last].range) : "1";
   if (last >= 0) s.var[last].name = "0";
   LINE("dtrt_random_%s(%s, %s + %s, %s, %s);\n", op->init == INIT_NORMAL ? "normal" : "uniform", site, out,
-       emit_own_offset(&s, t, 0), n, emit_index(&s, element));
+       emit_own_offset(&s, t, 0), n, emit_index(&s, emit_element_number(e, op)));
   emit_close(k, last > 0 ? last : 0);
   emit_kernel_end(k, op, "random numbers");
-  e->uses_random = true;
   return k;
 }
 
@@ -216,11 +229,12 @@ static void slice_one(Emit *e, Kernel *k, const Type *from, const Type *to, cons
   cg_strides(from, sx);
   cg_strides(to, sy);
   const char *ox = "0", *oy = "0";
+  Extent extent[MAX_RANK];
   for (int d = 0; d < to->rank; d++) {
     const char *i = emit_name(e, &k->local, to->dim[d].name ? to->dim[d].name : "i");
     Range *t = emit_range(k, to->dim[d].size, &to->dim[d].split, i),
           *f = emit_range(k, from->dim[d].size, &from->dim[d].split, i);
-    LINE("for (int64_t %s = 0; %s < %s; %s++) {\n", i, i, emit_n(k, t), i);
+    extent[d] = (Extent){i, emit_n(k, t), split_capacity(&to->dim[d].split, to->dim[d].size)};
     const char *lo = emit_lo(k, t), *base = emit_lo(k, f);
     const char *at = t == f ? i : emit_sum(e, lo, i);
     if (t != f && strcmp(base, "0")) at = arena_printf(e->a, "%s - %s", at, base);
@@ -228,11 +242,14 @@ static void slice_one(Emit *e, Kernel *k, const Type *from, const Type *to, cons
     const char *yd = sy[d] == 1 ? i : arena_printf(e->a, "%s * %lld", i, (long long)sy[d]);
     ox = emit_sum(e, ox, xd), oy = emit_sum(e, oy, yd);
   }
+  int opened;
+  const char *grid = emit_by_threads(k, 256, to->rank, extent, &opened);
   if (number)
     LINE("%s[%s] = %s == 0 ? %s[%s] : 0;\n", y, oy, number, x, ox);
   else
     LINE("%s[%s] = %s[%s];\n", y, oy, x, ox);
-  emit_close(k, to->rank);
+  emit_close(k, opened);
+  emit_launch(k, grid, 256);
 }
 
 /* A complete value becomes a pending sum by one rank of the group keeping it: which one this is, or NULL. */

@@ -171,6 +171,16 @@ template <typename T> static __device__ __forceinline__ T dtcu_block_scan(T x, T
   return dtcu_warp() == 0 ? x : before + x;
 }
 
+/* Lists the x of those threads that have a hit, in the threads' order; returns how many. The list may be read until the
+   next call. */
+template <typename T> static __device__ __forceinline__ int dtcu_block_list(bool hit, T x, T *list) {
+  int hits;
+  const int at = dtcu_block_scan((int)hit, &hits); /* its barrier: nobody reads the last list any more */
+  if (hit) list[at - 1] = x;
+  __syncthreads();
+  return hits;
+}
+
 /* Descending order with the smallest place first among equals; a NaN is above everything, so that it shows. */
 template <typename T> static __device__ __forceinline__ bool dtcu_above(T x, T y) { return x > y || (x != x && y == y); }
 template <typename T> static __device__ __forceinline__ bool dtcu_before(T x, int64_t at, T y, int64_t there) {
@@ -194,6 +204,20 @@ template <typename T> static __device__ __forceinline__ void dtcu_block_first(T 
   __syncthreads();
   for (int w = 0; w < (int)blockDim.x / 32; w++) dtcu_first(best, at, value[w], place[w]);
   __syncthreads();
+}
+
+/* ---- random numbers --------------------------------------------------------------------------------------------- */
+
+/* Of a run of n elements, `first` the number of its first: draws those in the quad-th four that the run has a part in. */
+static __device__ __forceinline__ void dtcu_random_quad(dtrt_Random site, bool normal, float *run, int64_t n, int64_t first,
+                                                        int64_t quad) {
+  float x[4];
+  const int64_t at = (first / 4 + quad) * 4 - first;
+  if (at >= n) return;
+  dtrt_random_quad(site, (uint64_t)(first / 4 + quad), normal, x);
+  DTCU_UNROLL
+  for (int c = 0; c < 4; c++)
+    if (at + c >= 0 && at + c < n) run[at + c] = x[c];
 }
 
 /* ---- scalar functions: CUDA's accurate ones, within 2 ulp ------------------------------------------------------------ */

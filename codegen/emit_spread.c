@@ -1,0 +1,90 @@
+/* emit_spread.c: CUDA deals out several counts at once: their combinations are numbered row-major, a thread or a block
+   takes every so many of them, and the counts are got back from the number.
+
+     b < 8, t < 128, d < t_n     for (unsigned item = blockIdx.x * 256 + threadIdx.x; item < 8 * 128 * t_n; item += gridDim.x *
+   256) { const int64_t d = item % t_n, t = item / t_n % 128, b = item / t_n / 128;
+
+   Numbers have 32 bits where the most there can be allows it: division is several times faster. */
+#include <stdlib.h>
+
+#include "emit_spread.h"
+
+enum { MOST_BLOCKS = 1 << 16 };
+
+Extent emit_extent(Scope *s, int index) {
+  const Var *v = &s->var[index];
+  return (Extent){v->name, emit_n(s->k, v->range), cg_capacity(&s->op->space.idx[index])};
+}
+
+static bool is_word(const char *x) {
+  return strspn(x, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") == strlen(x);
+}
+
+static bool is_number(const char *x) { return strspn(x, "0123456789") == strlen(x); }
+
+/* a * b, with ones and constants folded. */
+static const char *product(Emit *e, const char *a, const char *b) {
+  if (!strcmp(a, "1")) return b;
+  if (!strcmp(b, "1")) return a;
+  if (is_number(a) && is_number(b)) return arena_printf(e->a, "%lld", (long long)(atoll(a) * atoll(b)));
+  return arena_printf(e->a, is_word(b) ? "%s * %s" : "%s * (%s)", a, b);
+}
+
+const char *emit_count(Emit *e, int n, const Extent *x) {
+  const char *c = "1";
+  for (int i = 0; i < n; i++) c = product(e, c, x[i].count);
+  return c;
+}
+
+int64_t emit_most(int n, const Extent *x) {
+  int64_t c = 1;
+  for (int i = 0; i < n; i++) c = sat_mul(c, max_i64(1, x[i].most));
+  return c;
+}
+
+const char *emit_number_type(int n, const Extent *x) { return emit_most(n, x) <= INT32_MAX ? "unsigned" : "int64_t"; }
+
+void emit_unravel(Kernel *k, Str *out, const char *number, int n, const Extent *x) {
+  Emit *e = k->e;
+  const char *behind = "1";
+  for (int i = n - 1; i >= 0; i--) {
+    const char *at = !strcmp(x[i].count, "1") ? "0" : number;
+    if (at == number && strcmp(behind, "1")) at = arena_printf(e->a, is_word(behind) ? "%s / %s" : "%s / (%s)", at, behind);
+    bool first = true; // what is left is less than the count
+    for (int j = 0; j < i; j++) first &= !strcmp(x[j].count, "1");
+    if (!first && strcmp(x[i].count, "1"))
+      at = arena_printf(e->a, is_word(x[i].count) ? "%s %% %s" : "%s %% (%s)", at, x[i].count);
+    str_printf(e->a, out, "const int64_t %s = %s;\n", x[i].name, at);
+    behind = product(e, behind, x[i].count);
+  }
+}
+
+static const char *blocks(Emit *e, int64_t items, int64_t threads) {
+  return arena_printf(e->a, "%lld", (long long)max_i64(1, min_i64(MOST_BLOCKS, (items + threads - 1) / threads)));
+}
+
+const char *emit_by_threads(Kernel *k, int threads, int n, const Extent *x, int *opened) {
+  Emit *e = k->e;
+  *opened = e->m->target == TARGET_C ? n : 1;
+  if (e->m->target == TARGET_C) {
+    for (int i = 0; i < n; i++)
+      str_printf(e->a, &k->body, "for (int64_t %s = 0; %s < %s; %s++) {\n", x[i].name, x[i].name, x[i].count, x[i].name);
+    return "";
+  }
+  const char *item = emit_name(e, &k->local, "item");
+  str_printf(e->a, &k->body, "for (%s %s = blockIdx.x * %d + threadIdx.x; %s < %s; %s += gridDim.x * %d) {\n",
+             emit_number_type(n, x), item, threads, item, emit_count(e, n, x), item, threads);
+  emit_unravel(k, &k->body, item, n, x);
+  return blocks(e, emit_most(n, x), threads);
+}
+
+const char *emit_by_blocks(Kernel *k, int n, const Extent *x) {
+  Emit *e = k->e;
+  const char *item = emit_name(e, &k->local, "item");
+  str_printf(e->a, &k->body, "for (%s %s = blockIdx.x; %s < %s; %s += gridDim.x) {\n", emit_number_type(n, x), item, item,
+             emit_count(e, n, x), item);
+  emit_unravel(k, &k->body, item, n, x);
+  return blocks(e, emit_most(n, x), 1);
+}
+
+int emit_threads(int64_t items) { return (int)max_i64(32, min_i64(256, (items + 31) / 32 * 32)); }
