@@ -2,8 +2,8 @@
 
    A saved file holds whole tensors under the leaves' names (`layer.wq`, `adamw.m.layer.wq`, `step`), whatever the
    mesh, and in its metadata the number of steps made and the seed; with these the data go on where they stopped.
-   Rank 0 writes: it sees all ranks' arenas and copies rows of at most BLOCK bytes at a time straight from the boxes
-   that hold them. Every rank reads its own box from the mapped file.
+   Rank 0 writes: rows of at most BLOCK bytes at a time come to it from the boxes that hold them, so that all ranks take part
+   even if the disk is full. Every rank reads its own box from the mapped file.
 
      --init    parameters only, f64, bf16 and f16 are converted; state and step start at zero
      --resume  everything, bit for bit */
@@ -98,10 +98,11 @@ static void read_leaf(Rt *rt, const dtrt_Leaf *l) {
   RtBox all = rt_box(&whole, rt->rank), mine = rt_box(&l->layout, rt->rank);
   Piece p = rt_piece(&mine, &all, &whole, &mine, &l->layout);
   const unsigned char *src = rt->file.data + t->begin;
-  char *dst = rt->cx.arena + l->offset;
-  size_t from = rt_dtype_size(t->dtype), to = rt_dtype_size(l->layout.dtype);
+  size_t from = rt_dtype_size(t->dtype), to = rt_dtype_size(l->layout.dtype), bytes = (size_t)rt_local_elements(&l->layout) * to;
+  char *dst = rt_borrow(rt, rt->cx.arena + l->offset, bytes, false);
   for (Runs r = rt_runs(&p, 0, p.elements); rt_next_run(&r);)
     rt_convert(l->layout.dtype, dst + (size_t)r.d * to, t->dtype, src + (size_t)r.s * from, r.n);
+  rt_return(rt, rt->cx.arena + l->offset, dst, bytes);
 }
 
 void rt_leaves_fill(Rt *rt) {
@@ -171,44 +172,49 @@ static void contents_free(Contents *c) {
   free(c->at);
 }
 
-/* A tensor that lies at `mine` on every rank goes whole to position `at` of the file. */
+/* All ranks: a tensor that lies at `mine` on every rank goes whole to position `at` of the file, which only rank 0 has; NULL:
+   it cannot be written. False when that is found out here, with errno set. */
 static bool write_tensor(Rt *rt, NewFile *f, const dtrt_Layout *l, const void *mine, int64_t at) {
   int64_t rows = l->rank ? l->dim[0].size : 1;
   int64_t row = rt_whole_elements(l) / (rows ? rows : 1) * (int64_t)rt_dtype_size(l->dtype);
   if (rt_whole_elements(l) == 0) return true;
   int64_t step = row > BLOCK ? 1 : BLOCK / row;
   if (step > rows) step = rows;
-  char *block = rt_alloc((size_t)step, (size_t)row);
-  bool ok = true;
-  for (int64_t lo = 0; lo < rows && ok; lo += step) {
+  char *block = rt_alloc((size_t)(rt->rank ? 0 : step), (size_t)row);
+  int why = 0;
+  for (int64_t lo = 0; lo < rows; lo += step) {
     int64_t hi = rows - lo < step ? rows : lo + step;
     rt_gather_rows(rt, l, mine, lo, hi, block);
-    ok = rt_new_write(f, block, (size_t)((hi - lo) * row), at + lo * row);
+    if (f && !why && !rt_new_write(f, block, (size_t)((hi - lo) * row), at + lo * row)) why = errno;
   }
   free(block);
-  return ok;
+  errno = why;
+  return !why;
 }
 
-static bool write_leaves(Rt *rt, NewFile *f, const Contents *c) {
-  if (!rt_new_write(f, c->header, c->header_bytes, 0)) return false;
-  for (int i = 0; i < rt->p->nleaves; i++)
-    if (c->at[i] >= 0 && !write_tensor(rt, f, &rt->p->leaf[i].layout, rt->cx.arena + rt->p->leaf[i].offset, c->at[i]))
-      return false;
-  return true;
+static void cannot_save(const Rt *rt, int64_t step, int why) {
+  fflush(stdout);
+  fprintf(stderr, "%s%s: cannot save %s after step %" PRId64 ": %s%s\n", rt->terminal ? "\n" : "", rt->o.argv0, rt->o.save, step,
+          strerror(why), access(rt->o.save, F_OK) == 0 ? "; the file that was there is unchanged" : "");
 }
 
+/* What rank 0 returns counts. */
 static bool save(Rt *rt, int64_t step) {
-  NewFile f;
-  char *mark = rt->shared->unfinished;
+  NewFile f = {.fd = -1};
+  char *mark = rt_unfinished(rt);
   Contents c = contents(rt, false, step);
-  bool begun = rt_new_begin(&f, rt->o.save, mark);
-  bool ok = begun && write_leaves(rt, &f, &c) && rt_new_commit(&f, mark);
+  bool writes = rt->rank == 0;
+  bool ok = !writes || (rt_new_begin(&f, rt->o.save, mark) && rt_new_write(&f, c.header, c.header_bytes, 0));
+  int why = errno;
+  for (int i = 0; i < rt->p->nleaves; i++) {
+    const dtrt_Leaf *l = &rt->p->leaf[i];
+    if (c.at[i] < 0 || write_tensor(rt, writes && ok ? &f : NULL, &l->layout, rt->cx.arena + l->offset, c.at[i])) continue;
+    ok = false, why = errno;
+  }
+  if (writes && ok && !rt_new_commit(&f, mark)) ok = false, why = errno;
   if (!ok) {
-    int why = errno;
     rt_new_abort(&f, mark);
-    fflush(stdout);
-    fprintf(stderr, "%s%s: cannot save %s after step %" PRId64 ": %s%s\n", rt->terminal ? "\n" : "", rt->o.argv0, rt->o.save,
-            step, strerror(why), access(rt->o.save, F_OK) == 0 ? "; the file that was there is unchanged" : "");
+    cannot_save(rt, step, why);
   }
   contents_free(&c);
   return ok;
@@ -217,48 +223,45 @@ static bool save(Rt *rt, int64_t step) {
 void rt_save_check(Rt *rt) {
   NewFile f;
   if (!rt->o.save) return;
-  if (!rt_new_begin(&f, rt->o.save, rt->shared->unfinished))
-    rt_fail(rt, EXIT_DATA, "cannot save %s: %s", rt->o.save, strerror(errno));
-  rt_new_abort(&f, rt->shared->unfinished);
+  if (!rt_new_begin(&f, rt->o.save, rt_unfinished(rt))) rt_fail(rt, EXIT_DATA, "cannot save %s: %s", rt->o.save, strerror(errno));
+  rt_new_abort(&f, rt_unfinished(rt));
 }
 
 bool rt_save(Rt *rt, int64_t step) {
-  atomic_store_explicit(&rt->shared->rank[rt->rank].phase, AT_SAVING, memory_order_relaxed);
   rt_world_barrier(rt); /* all updates are done */
-  if (rt->rank == 0) rt->shared->saved = save(rt, step);
-  rt_world_barrier(rt);
-  return rt->shared->saved;
+  rt->saved = save(rt, step);
+  rt_meet(rt, &rt->saved, sizeof rt->saved);
+  return rt->saved;
 }
 
-/* ---- gradients and outputs: rank 0 writes while the others wait ---- */
+/* ---- gradients and outputs: rank 0 writes, and the others hand it what they have ---- */
 
 static void cannot_write(Rt *rt, const char *name) { rt_fail(rt, EXIT_DATA, "cannot write %s: %s", name, strerror(errno)); }
 
 void rt_grads_begin(Rt *rt) {
-  if (rt->rank) return;
-  char *mark = rt->shared->unfinished;
+  char *mark = rt_unfinished(rt);
   Contents c = contents(rt, true, rt->cx.step);
+  rt->grad_at = c.at;
+  if (rt->rank) return free(c.header);
   if (!rt_new_begin(&rt->grads, rt->o.dump_grads, mark) || !rt_new_write(&rt->grads, c.header, c.header_bytes, 0) ||
       ftruncate(rt->grads.fd, (off_t)c.bytes)) /* what no gradient reaches is zeros */
     cannot_write(rt, rt->o.dump_grads);
-  rt->grad_at = c.at;
   free(c.header);
 }
 
 void rt_grads_put(Rt *rt, const dtrt_Tap *tap, const void *value) {
   rt_world_barrier(rt);
-  for (int i = 0; rt->rank == 0 && i < rt->p->nleaves; i++) {
+  for (int i = 0; i < rt->p->nleaves; i++) {
     const dtrt_Leaf *l = &rt->p->leaf[i];
     if (rt->grad_at[i] < 0 || strcmp(l->name, tap->name)) continue;
     if (tap->layout.dtype != l->layout.dtype) rt_fail(rt, EXIT_FAULT, "the gradient of %s is not of its type", l->name);
-    if (!write_tensor(rt, &rt->grads, &tap->layout, value, rt->grad_at[i])) cannot_write(rt, rt->o.dump_grads);
+    if (!write_tensor(rt, rt->rank ? NULL : &rt->grads, &tap->layout, value, rt->grad_at[i])) cannot_write(rt, rt->o.dump_grads);
   }
   rt_world_barrier(rt);
 }
 
 void rt_grads_end(Rt *rt) {
-  if (rt->rank) return;
-  if (!rt_new_commit(&rt->grads, rt->shared->unfinished)) cannot_write(rt, rt->o.dump_grads);
+  if (rt->rank == 0 && !rt_new_commit(&rt->grads, rt_unfinished(rt))) cannot_write(rt, rt->o.dump_grads);
   free(rt->grad_at);
   rt->grad_at = NULL;
 }
@@ -270,27 +273,35 @@ static const char *output_file(const Rt *rt, const char *name, char buffer[PATH_
   return buffer;
 }
 
-static void write_output(Rt *rt, const dtrt_Tap *tap, const void *value) {
-  char path[PATH_MAX], header[1024], shape[512] = "";
-  const char *name = output_file(rt, tap->name, path);
+/* The head of a .npy file of this tensor; *bytes: how long it is. */
+static char *npy_head(const dtrt_Layout *l, size_t *bytes) {
+  char header[1024], shape[512] = "";
   int k = 0;
-  for (int i = 0; i < tap->layout.rank; i++)
-    k += snprintf(shape + k, sizeof shape - (size_t)k, "%" PRId64 ", ", tap->layout.dim[i].size);
-  if (tap->layout.rank > 1) shape[k - 2] = 0; /* (2, 3), but (2,) */
-  int n = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }",
-                   rt_npy_dtype(tap->layout.dtype), shape);
+  for (int i = 0; i < l->rank; i++) k += snprintf(shape + k, sizeof shape - (size_t)k, "%" PRId64 ", ", l->dim[i].size);
+  if (l->rank > 1) shape[k - 2] = 0; /* (2, 3), but (2,) */
+  int n =
+      snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", rt_npy_dtype(l->dtype), shape);
   int length = (10 + n + 1 + 63) / 64 * 64 - 10;
-  char *prefix = rt_alloc((size_t)length + 10, 1);
-  memcpy(prefix, "\x93NUMPY\x01", 8);
-  prefix[8] = (char)length, prefix[9] = (char)(length >> 8);
-  memset(prefix + 10, ' ', (size_t)length);
-  memcpy(prefix + 10, header, (size_t)n);
-  prefix[10 + length - 1] = '\n';
+  char *head = rt_alloc((size_t)length + 10, 1);
+  memcpy(head, "\x93NUMPY\x01", 8);
+  head[8] = (char)length, head[9] = (char)(length >> 8);
+  memset(head + 10, ' ', (size_t)length);
+  memcpy(head + 10, header, (size_t)n);
+  head[10 + length - 1] = '\n';
+  *bytes = (size_t)length + 10;
+  return head;
+}
+
+static void write_output(Rt *rt, const dtrt_Tap *tap, const void *value) {
+  char path[PATH_MAX];
+  const char *name = output_file(rt, tap->name, path);
+  size_t bytes;
+  char *head = npy_head(&tap->layout, &bytes);
   NewFile f;
-  if (!rt_new_begin(&f, name, rt->shared->unfinished) || !rt_new_write(&f, prefix, (size_t)length + 10, 0) ||
-      !write_tensor(rt, &f, &tap->layout, value, length + 10) || !rt_new_commit(&f, rt->shared->unfinished))
+  if (!rt_new_begin(&f, name, rt_unfinished(rt)) || !rt_new_write(&f, head, bytes, 0) ||
+      !write_tensor(rt, &f, &tap->layout, value, (int64_t)bytes) || !rt_new_commit(&f, rt_unfinished(rt)))
     cannot_write(rt, name);
-  free(prefix);
+  free(head);
   printf("wrote %s\n", name);
 }
 
@@ -298,6 +309,9 @@ void rt_output(Rt *rt, const dtrt_Tap *tap, const void *value) {
   if (!rt_npy_dtype(tap->layout.dtype))
     rt_fail(rt, EXIT_DATA, "the output %s cannot be written: .npy has no %s", tap->name, rt_dtype_name(tap->layout.dtype));
   rt_world_barrier(rt);
-  if (rt->rank == 0) write_output(rt, tap, value);
+  if (rt->rank == 0)
+    write_output(rt, tap, value);
+  else
+    write_tensor(rt, NULL, &tap->layout, value, 0);
   rt_world_barrier(rt);
 }

@@ -234,11 +234,13 @@ static void load_row(Rt *rt, const dtrt_Leaf *l, const Source *s, int64_t item, 
 
 static void load(Rt *rt, const dtrt_Leaf *l, Source *s, int64_t step) {
   if (!s->prepared) prepare(rt, l, s);
-  char *base = rt->cx.arena + l->offset;
-  size_t row = (size_t)s->local * rt_dtype_size(l->layout.dtype);
+  size_t row = (size_t)s->local * rt_dtype_size(l->layout.dtype),
+         bytes = (size_t)rt_local_elements(&l->layout) * rt_dtype_size(l->layout.dtype);
+  char *base = rt_borrow(rt, rt->cx.arena + l->offset, bytes, false);
   for (Runs r = rt_runs(&s->rows, 0, s->rows.elements); rt_next_run(&r);)
     for (int64_t k = 0; k < r.n; k++)
       load_row(rt, l, s, item_of(rt, l, s, step * s->batch + r.s + k), base + (size_t)(r.d + k) * row);
+  rt_return(rt, rt->cx.arena + l->offset, base, bytes);
 }
 
 void rt_data_load(Rt *rt, int64_t step) {

@@ -37,7 +37,9 @@ void rt_draw(Rt *rt, const dtrt_Leaf *l) {
   RtBox all = rt_box(&whole, rt->rank), mine = rt_box(&l->layout, rt->rank);
   Piece p = rt_piece(&mine, &all, &whole, &mine, &l->layout); /* source offsets are global element numbers */
   dtrt_Random site = dtrt_random_site(rt->o.seed, l->name, 0, 0, NULL);
-  char *dst = rt->cx.arena + l->offset;
+  size_t bytes = (size_t)rt_local_elements(&l->layout) * rt_dtype_size(l->layout.dtype);
+  char *dst = rt_borrow(rt, rt->cx.arena + l->offset, bytes, false);
   for (Runs r = rt_runs(&p, 0, p.elements); rt_next_run(&r);)
     draw(l, site, r.s, r.n, dst + (size_t)r.d * rt_dtype_size(l->layout.dtype));
+  rt_return(rt, rt->cx.arena + l->offset, dst, bytes);
 }

@@ -2,18 +2,19 @@
    report, save; and the functions by which emitted code shows values or gives up.
 
    All ranks must take the same way, because every step contains collectives. So whether to stop is decided once per
-   step: rank 0 writes down what it saw, a barrier, all read it (two slots in turn, so that rank 0 cannot overwrite
-   what a slow rank has yet to read). The loss has the same bits on every rank. */
+   step, at a meeting where rank 0 says what it saw. The loss has the same bits on every rank; it is looked at behind the
+   backward pass, so that a device that runs on its own is not kept waiting, and before anything is updated. */
 #define _GNU_SOURCE
-#include "rt.h"
+#include "sync.h"
 
 #include <math.h>
 #include <signal.h>
 
 /* From now on this rank is in `phase`. */
 static void at(Rt *rt, Phase phase) {
-  RankState *state = &rt->shared->rank[rt->rank];
+  RankState *state = rt_state(rt);
   if (rt->o.profile) {
+    rt_idle(rt);
     double now = rt_now();
     rt->phase_seconds[atomic_load_explicit(&state->phase, memory_order_relaxed)] += now - rt->phase_began;
     rt->phase_began = now;
@@ -34,15 +35,6 @@ static double scalar(dtrt_dtype t, const void *v) {
   }
 }
 
-/* A value that other ranks may read: scalars in local variables get a place in shared memory. */
-static const void *shown(Rt *rt, const dtrt_Tap *tap, const void *value) {
-  if (rt_in_arena(rt, value)) return value;
-  if (tap->layout.rank) rt_fail(rt, EXIT_FAULT, "%s is shown from outside the arena", tap->name);
-  char *place = rt->arenas + (size_t)(rt->rank + 1) * rt->stride - 64; /* behind the workspace */
-  memcpy(place, value, rt_dtype_size(tap->layout.dtype));
-  return place;
-}
-
 static bool output_wanted(const Rt *rt, const char *name) {
   if (!rt->p->trains) return true;
   for (int i = 0; i < rt->o.noutput; i++)
@@ -53,19 +45,30 @@ static bool output_wanted(const Rt *rt, const char *name) {
 void dtrt_tap(dtrt_Context *cx, int id, const void *value) {
   Rt *rt = cx->comm;
   const dtrt_Tap *tap = &rt->p->tap[id];
-  StepRecord *r = &rt->record;
-  dtrt_dtype t = tap->layout.dtype;
+  size_t bytes = (size_t)rt_local_elements(&tap->layout) * rt_dtype_size(tap->layout.dtype);
   switch (tap->kind) {
-  case DTRT_TAP_LOSS: r->loss = scalar(t, value), r->has_loss = true; return;
-  case DTRT_TAP_GRAD_NORM: r->grad_norm = scalar(t, value), r->has_norm = true; return;
-  case DTRT_TAP_LR: r->lr = scalar(t, value), r->has_lr = true; return;
-  case DTRT_TAP_METRIC: r->metric[id] = scalar(t, value); return;
   case DTRT_TAP_GRAD:
-    if (rt->dumping) rt_grads_put(rt, tap, shown(rt, tap, value));
+    if (rt->dumping) rt_grads_put(rt, tap, rt_reachable(rt, value, bytes));
     return;
   case DTRT_TAP_OUTPUT:
-    if (!cx->checking && output_wanted(rt, tap->name)) rt_output(rt, tap, shown(rt, tap, value));
+    if (!cx->checking && output_wanted(rt, tap->name)) rt_output(rt, tap, rt_reachable(rt, value, bytes));
     return;
+  default: rt_show(rt, id, value, rt_dtype_size(tap->layout.dtype)); rt->is_shown[id] = true;
+  }
+}
+
+/* From what was shown to the record of the step. */
+static void read_shown(Rt *rt) {
+  StepRecord *r = &rt->record;
+  for (int i = 0; i < rt->p->ntaps; i++) {
+    if (!rt->is_shown[i]) continue;
+    double v = scalar(rt->p->tap[i].layout.dtype, rt->shown[i]);
+    switch (rt->p->tap[i].kind) {
+    case DTRT_TAP_LOSS: r->loss = v, r->has_loss = true; break;
+    case DTRT_TAP_GRAD_NORM: r->grad_norm = v, r->has_norm = true; break;
+    case DTRT_TAP_LR: r->lr = v, r->has_lr = true; break;
+    default: r->metric[i] = v;
+    }
   }
 }
 
@@ -74,27 +77,38 @@ void dtrt_range(const dtrt_Context *cx, const dtrt_Dim *d, int64_t *lo, int64_t 
   *n -= *lo;
 }
 
-void dtrt_check_f32(dtrt_Context *cx, const float *x, int64_t n, const char *tensor, int line) {
-  Rt *rt = cx->comm;
-  for (int64_t i = 0; i < n; i++)
-    if (!isfinite(x[i]))
-      rt_fail(rt, EXIT_DATA, "step %lld: the loss is not finite; the first tensor with such a value is %s (%s:%d), %g on rank %d",
-              (long long)cx->step + 1, tensor, rt->p->source, line, (double)x[i], cx->rank);
+static _Noreturn void name_culprit(Rt *rt, float value, const char *tensor, int line) {
+  rt_fail(rt, EXIT_DATA, "step %lld: the loss is not finite; the first tensor with such a value is %s (%s:%d), %g on rank %d",
+          (long long)rt->cx.step + 1, tensor, rt->p->source, line, (double)value, rt->rank);
 }
 
-/* The first element of this rank's part that is not finite, or NULL. */
-static const float *not_finite(const float *x, const dtrt_Layout *layout, int rank) {
-  RtBox b = rt_box(layout, rank);
+/* Is an element of this rank's part not finite? The first such one is put into *bad. */
+static bool not_finite(Rt *rt, const float *x, const dtrt_Layout *layout, float *bad) {
+  RtBox b = rt_box(layout, rt->rank);
   Piece p = rt_piece(&b, &b, layout, &b, layout);
-  for (Runs r = rt_runs(&p, 0, p.elements); rt_next_run(&r);)
-    for (int64_t i = 0; i < r.n; i++)
-      if (!isfinite(x[r.s + i])) return &x[r.s + i];
-  return NULL;
+  size_t bytes = (size_t)rt_local_elements(layout) * sizeof *x;
+  const float *view = rt_borrow(rt, x, bytes, true);
+  bool found = false;
+  for (Runs r = rt_runs(&p, 0, p.elements); !found && rt_next_run(&r);)
+    for (int64_t i = 0; i < r.n && !found; i++) {
+      found = !isfinite(view[r.s + i]);
+      if (found) *bad = view[r.s + i];
+    }
+  rt_return(rt, NULL, (void *)(uintptr_t)view, bytes);
+  return found;
+}
+
+void dtrt_check_f32(dtrt_Context *cx, const float *x, int64_t n, const char *tensor, int line) {
+  if (n <= 0) return;
+  const float *view = rt_borrow(cx->comm, x, (size_t)n * sizeof *x, true);
+  for (int64_t i = 0; i < n; i++)
+    if (!isfinite(view[i])) name_culprit(cx->comm, view[i], tensor, line);
+  rt_return(cx->comm, NULL, (void *)(uintptr_t)view, (size_t)n * sizeof *x);
 }
 
 void dtrt_check_part(dtrt_Context *cx, const float *x, const dtrt_Layout *layout, const char *tensor, int line) {
-  const float *bad = not_finite(x, layout, cx->rank);
-  if (bad) dtrt_check_f32(cx, bad, 1, tensor, line);
+  float bad;
+  if (not_finite(cx->comm, x, layout, &bad)) name_culprit(cx->comm, bad, tensor, line);
 }
 
 _Noreturn void dtrt_out_of_range(dtrt_Context *cx, int64_t value, int64_t limit, const char *tensor, int line) {
@@ -109,7 +123,8 @@ static void check_parameters(Rt *rt) {
   for (int i = 0; i < rt->p->nleaves; i++) {
     const dtrt_Leaf *l = &rt->p->leaf[i];
     if (l->kind != DTRT_PARAM || l->layout.dtype != DTRT_F32) continue;
-    if (not_finite((const float *)(rt->cx.arena + l->offset), &l->layout, rt->rank))
+    float bad;
+    if (not_finite(rt, (const float *)(rt->cx.arena + l->offset), &l->layout, &bad))
       rt_fail(rt, EXIT_DATA, "step %lld: the loss is not finite because the parameter %s (%s:%d) is not, since the update before",
               (long long)rt->cx.step + 1, l->name, rt->p->source, l->line);
   }
@@ -125,6 +140,7 @@ static void check_inputs(Rt *rt) {
 
 /* All ranks: runs the forward pass again with every tensor looked at. Does not return. */
 static _Noreturn void find_culprit(Rt *rt) {
+  rt_idle(rt);
   rt_world_barrier(rt);
   check_parameters(rt);
   rt_world_barrier(rt); /* a rank with a bad parameter ends the run before others blame a tensor */
@@ -132,7 +148,8 @@ static _Noreturn void find_culprit(Rt *rt) {
   rt_data_load(rt, rt->cx.step); /* the forward pass may have reused their memory */
   check_inputs(rt);
   rt_world_barrier(rt);
-  rt->p->forward(&rt->cx);
+  rt_run(rt, AT_FORWARD, rt->p->forward, true);
+  rt_settle(rt, AT_FORWARD);
   rt_world_barrier(rt);
   rt_fail(rt, EXIT_DATA, "step %lld: the loss is %g", (long long)rt->cx.step + 1, rt->record.loss);
 }
@@ -149,31 +166,40 @@ static void note_signals(Rt *rt) {
   }
 }
 
-static bool agreed_to_stop(Rt *rt, int64_t step) {
-  _Atomic int *decision = &rt->shared->decision[step & 1];
+static bool agreed_to_stop(Rt *rt) {
   note_signals(rt);
-  if (rt->rank == 0) atomic_store(decision, atomic_load(&rt->shared->stop));
-  rt_world_barrier(rt);
-  return atomic_load(decision) != 0;
+  int stop = atomic_load(&rt->shared->stop);
+  rt_meet(rt, &stop, sizeof stop);
+  return stop != 0;
+}
+
+static bool writes_outputs(const Rt *rt) {
+  for (int i = 0; i < rt->p->ntaps; i++)
+    if (rt->p->tap[i].kind == DTRT_TAP_OUTPUT && output_wanted(rt, rt->p->tap[i].name)) return true;
+  return false;
 }
 
 static void run_step(Rt *rt, int64_t step) {
   const dtrt_Program *p = rt->p;
   double t0 = rt_now();
   rt->cx.step = step;
-  rt->record.has_loss = rt->record.has_norm = rt->record.has_lr = false;
-  atomic_store_explicit(&rt->shared->rank[rt->rank].step, step, memory_order_relaxed);
+  atomic_store_explicit(&rt_state(rt)->step, step, memory_order_relaxed);
+  rt->dumping = rt->o.dump_grads && step == rt->start;
+  bool plainly = rt->dumping || rt->o.profile || rt->o.trace || writes_outputs(rt);
   at(rt, AT_LOADING);
   rt_data_load(rt, step);
   at(rt, AT_FORWARD);
-  if (p->forward) p->forward(&rt->cx);
-  if (rt->record.has_loss && !isfinite(rt->record.loss) && !rt->o.keep_going) find_culprit(rt);
+  if (p->forward) rt_run(rt, AT_FORWARD, p->forward, plainly);
   at(rt, AT_BACKWARD);
-  rt->dumping = rt->o.dump_grads && step == rt->start;
   if (rt->dumping) rt_grads_begin(rt);
-  if (p->backward) p->backward(&rt->cx);
+  if (p->backward) rt_run(rt, AT_BACKWARD, p->backward, plainly);
+  rt_settle(rt, AT_FORWARD);
+  read_shown(rt);
+  if (rt->record.has_loss && !isfinite(rt->record.loss) && !rt->o.keep_going) find_culprit(rt);
   at(rt, AT_UPDATE);
-  if (p->update) p->update(&rt->cx);
+  if (p->update) rt_run(rt, AT_UPDATE, p->update, plainly);
+  rt_settle(rt, AT_UPDATE);
+  read_shown(rt);
   if (rt->dumping) rt_grads_end(rt);
   rt->dumping = false;
   rt->record.ms = (rt_now() - t0) * 1e3;
@@ -183,28 +209,29 @@ static void run_step(Rt *rt, int64_t step) {
 
 static void setup(Rt *rt) {
   const dtrt_Program *p = rt->p;
-  char *mine = rt->arenas + (size_t)rt->rank * rt->stride;
-  size_t workspace = ((size_t)p->arena_bytes + 4095) / 4096 * 4096;
-  rt->cx = (dtrt_Context){.rank = rt->rank,
-                          .nranks = p->nranks,
-                          .step = rt->start,
-                          .arena = mine,
-                          .workspace = mine + workspace,
-                          .setting = rt->o.setting,
-                          .seed = rt->o.seed,
-                          .comm = rt};
-  rt->record.metric = rt_alloc((size_t)p->ntaps, sizeof(double));
-  if (rt->o.profile) rt_part_times(true);
+  rt->cx = (dtrt_Context){.rank = rt->rank, .nranks = p->nranks, .step = rt->start, .seed = rt->o.seed, .comm = rt};
+  rt->record.metric = rt_alloc((size_t)p->ntaps, sizeof *rt->record.metric);
+  rt->shown = rt_alloc((size_t)p->ntaps, sizeof *rt->shown);
+  rt->is_shown = rt_alloc((size_t)p->ntaps, sizeof *rt->is_shown);
   if (rt->rank == 0) rt_save_check(rt), rt_report_open(rt);
   rt_comm_init(rt);
+  rt_open(rt);
+  rt_comm_open(rt);
   rt_leaves_fill(rt);
   rt_world_barrier(rt);
   rt->began = rt->phase_began = rt_now();
 }
 
+static bool save(Rt *rt, int64_t step) {
+  at(rt, AT_SAVING);
+  bool ok = rt_save(rt, step);
+  at(rt, AT_START);
+  return ok;
+}
+
 /* After an orderly stop: saves if that was asked for and says how to go on. */
 static int interrupted(Rt *rt, int64_t step) {
-  bool saved = rt->o.save && rt_save(rt, step);
+  bool saved = rt->o.save && save(rt, step);
   if (rt->rank == 0) {
     if (rt->terminal) putchar('\n'); /* below the bar */
     fflush(stdout);
@@ -223,20 +250,21 @@ int rt_train(Rt *rt) {
   int rc = 0;
   int64_t step = rt->start;
   for (; step < rt->total; step++) {
-    if (agreed_to_stop(rt, step)) break;
+    if (agreed_to_stop(rt)) break;
     run_step(rt, step);
     bool due = rt->o.save_every && (step + 1) % rt->o.save_every == 0 && step + 1 < rt->total;
-    if (due) rt_save(rt, step + 1); /* a full disk now may have room later: it has said so, and goes on */
+    if (due) save(rt, step + 1); /* a full disk now may have room later: it has said so, and goes on */
   }
   if (step < rt->total)
     rc = interrupted(rt, step);
-  else if (rt->o.save && !rt_save(rt, step))
+  else if (rt->o.save && !save(rt, step))
     rc = EXIT_DATA;
   at(rt, AT_END);
   if (rt->o.profile) rt_report_profile(rt, step - rt->start, rt_now() - rt->began);
   if (rt->rank == 0) rt_report_end(rt, step);
-  if (rt->rank == 0) rt->shared->result = rc;
+  if (rt->rank == rt->first) rt->shared->result = rc;
   rt_world_barrier(rt); /* all are done before any ends */
+  rt_close(rt);
   rt_comm_free(rt);
   return 0;
 }

@@ -22,6 +22,8 @@ enum {
   OPT_DUMP_GRADS,
   OPT_KEEP_GOING,
   OPT_OUTPUT,
+  OPT_TIMEOUT,
+  OPT_NO_GRAPH,
   OPT_VERSION
 };
 
@@ -39,6 +41,8 @@ static const struct argp_option options[] = {
     {"dump-grads", OPT_DUMP_GRADS, "FILE.safetensors", 0, "Write the first step's gradients, before clipping", 0},
     {"keep-going", OPT_KEEP_GOING, NULL, 0, "Go on when the loss is not finite", 0},
     {"output", OPT_OUTPUT, "NAME=FILE.npy", 0, "Write the output NAME to FILE", 0},
+    {"timeout", OPT_TIMEOUT, "SECONDS", 0, "End the run when ranks or GPUs are waited for so long (default 600, 0: never)", 0},
+    {"no-graph", OPT_NO_GRAPH, NULL, 0, "On GPUs: launch every kernel of every step instead of recording a step once", 0},
     {"version", OPT_VERSION, NULL, 0, "Print what this program was compiled from", 0},
     {0},
 };
@@ -145,6 +149,8 @@ static error_t parse(int key, char *arg, struct argp_state *s) {
   case OPT_DUMP_GRADS: o->dump_grads = arg; break;
   case OPT_KEEP_GOING: o->keep_going = true; break;
   case OPT_OUTPUT: push_named(&o->output, &o->noutput, named(s, "output", arg)); break;
+  case OPT_TIMEOUT: o->timeout = count(s, "timeout", arg); break;
+  case OPT_NO_GRAPH: o->no_graph = true; break;
   case OPT_VERSION: printf("%s, compiled by dtc %s\n", in->p->source, in->p->version); exit(0);
   case ARGP_KEY_ARG: argp_error(s, "unexpected argument '%s'", arg); break;
   case ARGP_KEY_END: check_all(s, in); break;
@@ -155,7 +161,7 @@ static error_t parse(int key, char *arg, struct argp_state *s) {
 
 void rt_options(const dtrt_Program *p, int argc, char **argv, Options *o) {
   const char *slash = argc ? strrchr(argv[0], '/') : NULL, *profile = getenv("DTRT_PROFILE"), *trace = getenv("DTRT_TRACE");
-  *o = (Options){.argv0 = slash ? slash + 1 : argc ? argv[0] : "train", .steps = p->steps, .seed = 1};
+  *o = (Options){.argv0 = slash ? slash + 1 : argc ? argv[0] : "train", .steps = p->steps, .seed = 1, .timeout = 600};
   o->trace = trace && *trace ? trace : NULL;
   o->profile = profile && *profile && strcmp(profile, "0");
   o->setting = rt_alloc((size_t)p->nsettings, sizeof *o->setting);

@@ -37,8 +37,7 @@ void rt_report_start(const Rt *rt) {
   printf("%s%d rank%s, %d core%s\n", p->naxes ? ": " : " ", p->nranks, p->nranks == 1 ? "" : "s", rt->ncores,
          rt->ncores == 1 ? "" : "s");
   printf("  parameters  %s\n", thousands(p->parameters, a));
-  printf("  memory      %s planned per rank, %s in all\n", bytes_text((double)(p->arena_bytes + p->workspace_bytes), a),
-         bytes_text((double)(p->arena_bytes + p->workspace_bytes) * p->nranks, b));
+  printf("  memory      %s planned per rank, %s in all\n", bytes_text(rt_memory(p), a), bytes_text(rt_memory(p) * p->nranks, b));
   if (p->nranks > 1)
     printf("  traffic     %s received per step by the busiest rank, planned\n", bytes_text((double)p->plan_bytes, a));
   rt_data_describe(rt, stdout);
@@ -119,7 +118,7 @@ void rt_report_end(Rt *rt, int64_t step) {
   if (!rt->p->trains) return;
   if (rt->start >= rt->total)
     printf("nothing to do: %" PRId64 " of %" PRId64 " steps were made\n", rt->start, rt->total);
-  else if (step == rt->total && rt->o.save && rt->shared->saved)
+  else if (step == rt->total && rt->o.save && rt->saved)
     printf("saved %s\n", rt->o.save);
   fflush(stdout);
 }
@@ -159,7 +158,7 @@ static void part_line(const char *name, double seconds, double total, int64_t st
 
 /* Where a rank's time went. The parts do not overlap and make up the total. */
 static void profile_rank(const Rt *rt, int64_t steps, double seconds) {
-  const PartTimes *part = rt_part_times(false), *plain = &part[DTRT_OTHER], *attention = &part[DTRT_ATTENTION];
+  const PartTimes *part = rt->parts, *plain = &part[DTRT_OTHER], *attention = &part[DTRT_ATTENTION];
   const double *phase = rt->phase_seconds;
   double received = 0, sent = 0, outside = 0, all = 0, ns = 1e-9;
   for (int i = 0; i < rt->p->ncollectives; i++) {

@@ -1,20 +1,27 @@
 /* rt.h: what the runtime's own files share; emitted programs see only runtime/dtrt.h. A table of contents, in
-   the order in which a run passes through it: options -> launch -> sync -> layout -> move -> comm -> leaves ->
-   data -> files -> loop -> report. */
+   the order in which a run passes through it: options -> join -> launch -> link -> sync -> layout -> move -> collective ->
+   transport -> leaves -> data -> files -> loop -> report. C, and C++ for cuda/. */
 #ifndef DTRT_RT_H
 #define DTRT_RT_H
 
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/dtrt.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct dtrt_Comm Rt; /* everything of one process, see the end of this file */
 
-enum { RT_MESSAGE = 4096, RT_MAX_RANKS = 1024 };
+typedef struct Shared Shared;       /* sync.h */
+typedef struct Transport Transport; /* shared/ or cuda/ */
+typedef struct Link Link;           /* link.c */
+
+enum { RT_MESSAGE = 4096, RT_SLOT = 256, RT_MAX_RANKS = 1024 };
 enum { EXIT_DATA = 1, EXIT_USAGE = 2, EXIT_FAULT = 70, EXIT_SAVED = 75 };
 
 /* A malloc that ends the program with exit 1 when memory is exhausted; zeroed. `n` objects of `size` bytes,
@@ -38,7 +45,8 @@ typedef struct {
   const char *argv0;
   int64_t steps, save_every;
   uint64_t seed;
-  bool seed_given, keep_going, profile;
+  bool seed_given, keep_going, profile, no_graph;
+  int64_t timeout; /* seconds that the device may need for what it was given; 0: any */
   const char *data_dir, *log, *init, *save, *resume, *dump_grads;
   const char *trace; /* DTRT_TRACE, or NULL */
   int ndata, noutput;
@@ -49,45 +57,34 @@ typedef struct {
 /* Exits 2 on a usage error, 0 after --help and --version. */
 void rt_options(const dtrt_Program *p, int argc, char **argv, Options *o);
 
-/* ---- sync.c: what all processes share, waiting, and the end of a run that cannot go on ------------------- */
-
-typedef struct {
-  _Alignas(64) _Atomic uint64_t arrived; /* since the run began */
-  _Atomic uint32_t sleepers;
-} Barrier;
+/* ---- sync.c: meetings of all ranks, and the end of a run that cannot go on -------------------------------- */
 
 typedef enum { AT_START, AT_LOADING, AT_FORWARD, AT_BACKWARD, AT_UPDATE, AT_SAVING, AT_END } Phase;
 
-/* Where a rank is; read by the supervisor when a rank dies. */
-typedef struct {
-  _Alignas(64) _Atomic int64_t step;
-  _Atomic int phase;
-  _Atomic int collective; /* running now, or -1 */
-  _Atomic int last;       /* the last one that ended, or -1 */
-} RankState;
-
-typedef struct {
-  _Atomic int stop;        /* the signal that asked for an orderly end, or 0 */
-  _Atomic int decision[2]; /* of even and odd steps: `stop` as all ranks saw it */
-  _Atomic int failed;      /* 1 + the rank that ends the run with `message`, or 0 */
-  int rc;                  /* its exit code */
-  char message[RT_MESSAGE];
-  int result;                /* exit code of a run that ended in order */
-  bool saved;                /* the last save succeeded */
-  char unfinished[PATH_MAX]; /* a file that is being written, removed when the run dies */
-  Barrier world;
-  RankState rank[]; /* [nranks] */
-} Shared;
-
-/* Comes to the meeting of n ranks; returns what to wait for. */
-uint64_t rt_arrive(Barrier *b, uint32_t n);
-/* Waits until all have come. spins: ranks <= cores. */
-void rt_await(Barrier *b, uint64_t full, bool spins);
-void rt_barrier(Barrier *b, uint32_t n, bool spins); /* both */
-void rt_world_barrier(Rt *rt);
+/* All ranks meet, on all hosts, and leave with rank 0's `bytes` (at most RT_SLOT) bytes at data. */
+void rt_meet(Rt *rt, void *data, size_t bytes);
+void rt_world_barrier(Rt *rt); /* a meeting at which nothing is handed out */
 
 /* Ends the whole run with a message and exit code rc. The first rank that calls it is heard. */
-_Noreturn void rt_fail(Rt *rt, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+DTRT_NORETURN void rt_fail(Rt *rt, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+char *rt_unfinished(Rt *rt); /* the mark of a file that is being written, see rt_new_begin */
+
+/* ---- flight.c: collectives that the device was given, for the message of a run that stands still ------------- */
+
+void rt_flight(Rt *rt, int collective, int phase, uint32_t serial); /* handed to the device */
+void rt_flight_mark(Rt *rt, uint32_t serial);                       /* the device has done this one and those before */
+void rt_flight_done(Rt *rt);                                        /* it has done all of them */
+void rt_waiting(Rt *rt, bool begins);                               /* for the device: the supervisor looks at the clock */
+void rt_flight_show(Rt *rt);                                        /* the message of rt_fail comes with the list */
+/* Lines about the last collectives of local rank r. */
+void rt_flight_print(const Rt *rt, int r, FILE *out);
+
+/* ---- join.c, link.c: being one of several starts --------------------------------------------------------------- */
+
+/* Is this process started by torchrun, srun, mpirun or a PMI launcher? Then its rank, how many, and where they meet. */
+void rt_join(Rt *rt);
+/* Meets the other supervisors at rt->meet_at; ends the process with one line if that fails. */
+void rt_link_open(Rt *rt);
 
 /* ---- layout.c: boxes, and which piece of them comes from where ------------------------------------------- */
 
@@ -159,19 +156,17 @@ void rt_stream_end(void);
 void rt_convert(dtrt_dtype to, void *dst, dtrt_dtype from, const void *src, int64_t n);
 bool rt_is_real(dtrt_dtype t);
 
-/* ---- comm.c: collectives ------------------------------------------------------------------------------------ */
+/* ---- collective.c: what a collective moves, planned once --------------------------------------------------------- */
 
 typedef struct {
   int nmembers, index; /* this rank's place among them */
   int *member;
-  Barrier *barrier;
   bool local;            /* nothing comes from another rank */
-  bool push;             /* an all-reduce over the whole group: every rank sums its slice and stores it everywhere */
-  bool stream;           /* larger than the caches */
-  int64_t elements;      /* push: of all buffers together */
+  bool whole;            /* an all-reduce over the whole group, of the same box on every member */
+  int64_t elements;      /* of this rank's parts of all results */
+  int64_t bytes;         /* the same in bytes */
   double received, sent; /* bytes from and to other ranks, each time */
   bool started;          /* and not yet waited for: */
-  uint64_t full;         /* what the barrier counts when all sources are ready */
   const void **src;      /* [nbuf] */
   void **dst;
   Plan *plan;                       /* [nbuf] */
@@ -179,15 +174,43 @@ typedef struct {
   bool in_update;                   /* where it is called; known when profiling */
 } Comm;
 
-/* Before the processes start: how many barriers there are. */
-int64_t rt_comm_barriers(const dtrt_Program *p);
 void rt_comm_init(Rt *rt);
 void rt_comm_free(Rt *rt);
-/* The same address in another rank's arena. */
-void *rt_peer(const Rt *rt, int rank, const void *mine);
-bool rt_in_arena(const Rt *rt, const void *mine);
-/* Rows [lo, hi) of dim 0 (everything if the tensor is a scalar) of a tensor that lies at `mine` on every rank,
-   whole and complete, into dst. */
+/* Begins and ends the time between dtrt_start and dtrt_wait; both end the run if they are called out of turn. */
+Comm *rt_comm_start(Rt *rt, int id, const void *const *src, void *const *dst);
+Comm *rt_comm_wait(Rt *rt, int id);
+DTRT_NORETURN void rt_comm_fault(Rt *rt, int id, const char *what);
+
+/* The part of a plan for rank 0 to hold rows [lo, hi) of dim 0, whole and complete (everything if l is a scalar): the pieces,
+   cut to the rows, that lie in a buffer of those rows. */
+void rt_rows_plan(Rt *rt, const dtrt_Layout *l, int64_t lo, int64_t hi, Plan *plan);
+
+/* ---- transport: shared/ (memory that all ranks see) or cuda/ (devices and NCCL); a program is linked with one ------- */
+
+extern const bool rt_spans_hosts; /* its ranks may be started one by one, on several hosts */
+void rt_reserve(Rt *rt);          /* in the supervisor, before the ranks are forked */
+void rt_open(Rt *rt);             /* in a rank: its device and its arena, zeros; sets cx.arena, cx.workspace, cx.setting */
+void rt_comm_open(Rt *rt);        /* collectives are planned: gets ready for them */
+void rt_close(Rt *rt);
+double rt_memory(const dtrt_Program *p); /* bytes per rank in all */
+
+/* The host's view of [at, at + bytes) of the arena, to read and write. Zeros where `read` is false and the view is not the
+   arena itself. */
+void *rt_borrow(Rt *rt, const void *at, size_t bytes, bool read);
+/* Gives it back, written (at) or only read (NULL). */
+void rt_return(Rt *rt, void *at, void *view, size_t bytes);
+
+/* Runs a phase of the step. `plainly`: with the host looking at what happens inside. */
+void rt_run(Rt *rt, Phase phase, void (*f)(dtrt_Context *), bool plainly);
+/* Waits until this step's phases up to this one are done and their taps are in rt->shown. */
+void rt_settle(Rt *rt, Phase phase);
+void rt_idle(Rt *rt); /* waits until the device has done all that it was given */
+/* The scalar at `value` goes to rt->shown[id], at the latest when its phase is settled. */
+void rt_show(Rt *rt, int id, const void *value, size_t bytes);
+/* Where rt_gather_rows finds a value that may lie outside the arena, if it is a scalar. */
+const void *rt_reachable(Rt *rt, const void *value, size_t bytes);
+/* All ranks call it. Rows [lo, hi) of dim 0 (everything if the tensor is a scalar) of a tensor that lies at `mine` on every
+   rank, whole and complete, into rank 0's dst. */
 void rt_gather_rows(Rt *rt, const dtrt_Layout *l, const void *mine, int64_t lo, int64_t hi, void *dst);
 
 /* ---- npy.c, safetensors.c: files ------------------------------------------------------------------------------ */
@@ -286,17 +309,18 @@ void rt_report_profile(Rt *rt, int64_t steps, double seconds);
 /* ---- trace.c: with DTRT_TRACE a line for each call, see there ------------------------------------------------------------ */
 void rt_trace(Rt *rt, const char *what, int id);
 
-/* ---- loop.c, gemm.c ---------------------------------------------------------------------------------------------------- */
+/* ---- loop.c, profile.c --------------------------------------------------------------------------------------------------- */
 
 int rt_train(Rt *rt); /* in each rank; returns its exit code */
-void rt_one_thread(void);
 
+/* Of DTRT_PROFILE=1. A product takes the time between the two calls. */
 typedef struct {
   uint64_t products, product_ns, ns; /* ns: the part as a whole; of DTRT_OTHER it is not taken */
   double flop;
 } PartTimes;
-const PartTimes *rt_part_times(bool on); /* [DTRT_PARTS]; switches them on, or reads */
-double rt_now(void);                     /* seconds */
+uint64_t rt_product_begin(const dtrt_Context *cx);
+void rt_product_end(const dtrt_Context *cx, uint64_t begun, double flop);
+double rt_now(void); /* seconds */
 uint64_t rt_ns(void);
 
 /* Everything of one process. Before the processes start rank is -1; the supervisor keeps it so. */
@@ -304,24 +328,37 @@ struct dtrt_Comm {
   const dtrt_Program *p;
   Options o;
   Shared *shared;
-  Barrier *barriers;
-  char *arenas; /* of rank 0 */
-  size_t stride;
+  Transport *transport;
+  int first, nlocal;          /* this start's ranks: first ... first + nlocal - 1 */
+  int host_rank, host_ranks;  /* of the first of them among the ranks on this host */
+  const char *launcher;       /* "torchrun", or NULL: we start all ranks */
+  const char *meet_at, *port; /* where the supervisors meet */
+  Link *link;                 /* of the supervisor, or NULL */
+  int bell;                   /* rings the supervisor when all local ranks have come to a meeting, or -1 */
   int rank, ncores;
   bool spins;
   int64_t start, total; /* steps run from start to total */
-  Comm *comm;           /* [p->ncollectives] */
-  Source *source;       /* [p->nleaves], of the inputs */
-  StFile file;          /* --init or --resume */
-  bool has_file;
+  uint64_t meetings;
+  Comm *comm;     /* [p->ncollectives] */
+  Source *source; /* [p->nleaves], of the inputs */
+  StFile file;    /* --init or --resume */
+  bool has_file, saved;
   NewFile grads;    /* --dump-grads, while it is written */
   int64_t *grad_at; /* [p->nleaves], where in it */
   bool dumping;
+  char (*shown)[8]; /* [p->ntaps], scalars that were shown */
+  bool *is_shown;
   StepRecord record;
   FILE *logfile, *trace;
   bool terminal;
   double began, phase_began, phase_seconds[AT_END + 1];
+  dtrt_part_kind part; /* what the program is doing, for the profile */
+  uint64_t part_since;
+  PartTimes parts[DTRT_PARTS];
   dtrt_Context cx;
 };
 
+#ifdef __cplusplus
+}
+#endif
 #endif

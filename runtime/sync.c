@@ -1,5 +1,10 @@
 /* sync.c: waiting for other ranks, and ending a run that cannot go on.
 
+   A meeting is a barrier of all ranks, after which all have what rank 0 brought. Ranks that one supervisor started
+   (launch.c) meet in shared memory. Where a launcher started them one by one, each rings its supervisor's bell; the
+   supervisors agree (link.c), and each releases its rank. Rank 0's bytes lie in two slots in turn: it writes one of them again
+   only when all have come to the next meeting, so have read it.
+
    A barrier counts arrivals and never goes back: n ranks have met for the k-th time when there are k * n. So coming and
    waiting are two things, and other work fits between them. How a rank waits was measured (2 cores, barrier without
    work): with a core per rank, spinning 0.07 us against 20 us for a futex; with more ranks than cores, sched_yield 2 us,
@@ -8,14 +13,14 @@
 
      rank 0  arrives (7), waits for 8        rank 1  arrives (8): the fourth meeting of two is complete            */
 #define _GNU_SOURCE
-#include "rt.h"
+#include "sync.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { SPINS = 10000, YIELDS = 200 };
@@ -55,7 +60,30 @@ void rt_barrier(Barrier *b, uint32_t n, bool spins) {
   if (n > 1) rt_await(b, rt_arrive(b, n), spins);
 }
 
-void rt_world_barrier(Rt *rt) { rt_barrier(&rt->shared->world, (uint32_t)rt->p->nranks, rt->spins); }
+/* To the supervisor: our one rank has come. */
+static void ring(const Rt *rt) {
+  uint64_t one = 1;
+  while (write(rt->bell, &one, sizeof one) < 0 && errno == EINTR) {
+  }
+}
+
+void rt_meet(Rt *rt, void *data, size_t bytes) {
+  assert(bytes <= RT_SLOT && "what rank 0 hands out at a meeting is small");
+  Shared *s = rt->shared;
+  char *slot = s->slot[rt->meetings++ & 1];
+  if (rt->rank == 0 && bytes) memcpy(slot, data, bytes);
+  if (rt->bell < 0) {
+    rt_barrier(&s->world, (uint32_t)rt->nlocal, rt->spins);
+  } else {
+    ring(rt);
+    rt_await(&s->released, rt->meetings, false);
+  }
+  if (bytes) memcpy(data, slot, bytes);
+}
+
+void rt_world_barrier(Rt *rt) { rt_meet(rt, NULL, 0); }
+
+char *rt_unfinished(Rt *rt) { return rt->shared->unfinished; }
 
 _Noreturn void rt_fail(Rt *rt, int rc, const char *fmt, ...) {
   va_list ap;
@@ -87,10 +115,3 @@ void *rt_alloc(size_t n, size_t size) {
 
 bool rt_mul(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); }
 bool rt_add(int64_t a, int64_t b, int64_t *out) { return !__builtin_add_overflow(a, b, out); }
-
-uint64_t rt_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-double rt_now(void) { return (double)rt_ns() * 1e-9; }

@@ -25,6 +25,8 @@ static float *filled(int64_t n) {
   return x;
 }
 
+static dtrt_Context nowhere; // products only count in it
+
 static double exact(const Shape *s, const float *a, const float *b, float c, int64_t i, int64_t j) {
   double sum = 0;
   for (int64_t p = 0; p < s->k; p++)
@@ -38,8 +40,8 @@ static void check_shape(const Shape *s) {
   float *a = filled(na), *b = filled(nb), *c = filled(nc), *before = malloc((size_t)nc * 4), *again = malloc((size_t)nc * 4);
   memcpy(before, c, (size_t)nc * 4);
   memcpy(again, c, (size_t)nc * 4);
-  dtrt_gemm(NULL, s->ta, s->tb, s->m, s->n, s->k, s->alpha, a, s->lda, b, s->ldb, s->beta, c, s->ldc);
-  dtrt_gemm(NULL, s->ta, s->tb, s->m, s->n, s->k, s->alpha, a, s->lda, b, s->ldb, s->beta, again, s->ldc);
+  dtrt_gemm(&nowhere, s->ta, s->tb, s->m, s->n, s->k, s->alpha, a, s->lda, b, s->ldb, s->beta, c, s->ldc);
+  dtrt_gemm(&nowhere, s->ta, s->tb, s->m, s->n, s->k, s->alpha, a, s->lda, b, s->ldb, s->beta, again, s->ldc);
   CHECK(memcmp(c, again, (size_t)nc * 4) == 0);
   int wrong = 0;
   for (int64_t i = 0; i < nc; i++) {
@@ -65,10 +67,10 @@ UNIT(products_of_every_form_and_size) {
 
 UNIT(a_product_over_nothing_scales_and_overwrites_nan) {
   float c[2] = {NAN, NAN}, d[2] = {2, 4};
-  dtrt_gemm(NULL, false, false, 1, 2, 0, 1, NULL, 1, NULL, 2, 0, c, 2);
-  dtrt_gemm(NULL, false, false, 1, 2, 0, 1, NULL, 1, NULL, 2, 0.5f, d, 2);
+  dtrt_gemm(&nowhere, false, false, 1, 2, 0, 1, NULL, 1, NULL, 2, 0, c, 2);
+  dtrt_gemm(&nowhere, false, false, 1, 2, 0, 1, NULL, 1, NULL, 2, 0.5f, d, 2);
   CHECK(c[0] == 0 && c[1] == 0 && d[0] == 1 && d[1] == 2);
   float x = 3, y = 2, z = NAN;
-  dtrt_gemm(NULL, false, false, 1, 1, 1, 1, &x, 1, &y, 1, 0, &z, 1);
+  dtrt_gemm(&nowhere, false, false, 1, 1, 1, 1, &x, 1, &y, 1, 0, &z, 1);
   CHECK(z == 6);
 }

@@ -6,7 +6,7 @@
    Empty products need no library: with k = 0 C becomes beta C, and beta = 0 overwrites whatever was there, NaN
    too. */
 #define _GNU_SOURCE
-#include "rt.h"
+#include "memory.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -15,27 +15,6 @@
 #else
 #include <cblas.h>
 #endif
-
-/* Only written when profiling is on. */
-static struct {
-  bool on;
-  dtrt_part_kind part; /* what the program is doing */
-  uint64_t since;
-  PartTimes times[DTRT_PARTS];
-} profile;
-
-const PartTimes *rt_part_times(bool on) {
-  if (on) profile.on = true;
-  return profile.times;
-}
-
-void dtrt_part(dtrt_Context *cx, dtrt_part_kind part) {
-  (void)cx;
-  if (!profile.on) return;
-  uint64_t now = rt_ns();
-  if (profile.part != DTRT_OTHER) profile.times[profile.part].ns += now - profile.since;
-  profile.part = part, profile.since = now;
-}
 
 /* The library's threads come from whatever OpenMP or OpenBLAS it was linked to; neither need be there. */
 void rt_one_thread(void) {
@@ -81,14 +60,9 @@ static void product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alp
 void dtrt_gemm_batch(dtrt_Context *cx, int64_t batch, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha,
                      const float *a, int64_t lda, int64_t sa, const float *b, int64_t ldb, int64_t sb, float beta, float *c,
                      int64_t ldc, int64_t sc) {
-  (void)cx;
-  uint64_t start = profile.on ? rt_ns() : 0;
+  uint64_t begun = rt_product_begin(cx);
   for (int64_t i = 0; i < batch; i++) product(ta, tb, m, n, k, alpha, a + i * sa, lda, b + i * sb, ldb, beta, c + i * sc, ldc);
-  if (!profile.on) return;
-  PartTimes *t = &profile.times[profile.part];
-  t->products++;
-  t->product_ns += rt_ns() - start;
-  t->flop += 2.0 * (double)batch * (double)m * (double)n * (double)k;
+  rt_product_end(cx, begun, 2.0 * (double)batch * (double)m * (double)n * (double)k);
 }
 
 void dtrt_gemm(dtrt_Context *cx, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
