@@ -83,7 +83,7 @@ char *arena_printf(Arena *a, const char *fmt, ...) {
 void vec_grow(Arena *a, void **at, int n, int *cap, size_t item) {
   if (n < *cap) return;
   if (*cap > INT32_MAX / 2) internal_error("an array of %d items cannot grow", *cap);
-  int want = *cap ? *cap * 2 : 8;
+  int want = *cap ? *cap * 2 : item > 256 ? 1 : 8;
   void *p = arena_alloc(a, size_mul(item, (size_t)want));
   if (n) memcpy(p, *at, size_mul(item, (size_t)n));
   *at = p;

@@ -28,10 +28,10 @@ static int64_t axis_stride(const Mesh *m, int axis) {
   return n;
 }
 
-int64_t part_coord(const Mesh *m, AxisPart p, int64_t rank) {
-  int64_t size = m->axis[p.axis].size, c = rank / axis_stride(m, p.axis) % size;
-  return c / (size / (p.pre * p.size)) % p.size;
-}
+/* By how much a rank's number grows with its coordinate along the part. */
+static int64_t part_step(const Mesh *m, AxisPart p) { return axis_stride(m, p.axis) * (m->axis[p.axis].size / (p.pre * p.size)); }
+
+int64_t part_coord(const Mesh *m, AxisPart p, int64_t rank) { return rank / part_step(m, p) % p.size; }
 
 void split_axes(const Split *s, bool axes[MAX_AXES]) {
   for (int i = 0; i < s->n; i++) axes[s->part[i].axis] = true;
@@ -68,7 +68,7 @@ bool split_windowed(const Split *s) { return s->window.of > 0; }
 bool split_whole(const Split *s) { return s->n == 0 && !split_windowed(s); }
 
 /* What is dealt out: the dim, or the range of the index that reads it through a window. */
-static int64_t dealt(const Split *s, int64_t n) { return split_windowed(s) ? s->window.of : n; }
+static int64_t whole_of(const Split *s, int64_t n) { return split_windowed(s) ? s->window.of : n; }
 
 static int64_t chunk_of(const Split *s, int64_t n) {
   int64_t g = s->granule > 1 ? s->granule : 1;
@@ -76,7 +76,7 @@ static int64_t chunk_of(const Split *s, int64_t n) {
 }
 
 int64_t split_capacity(const Split *s, int64_t n) {
-  int64_t chunk = chunk_of(s, dealt(s, n));
+  int64_t chunk = chunk_of(s, whole_of(s, n));
   return split_windowed(s) ? window_capacity(&s->window, chunk, n) : chunk;
 }
 
@@ -86,11 +86,26 @@ int64_t split_coord(const Mesh *m, const Split *s, int64_t rank) {
   return c;
 }
 
+Dealt dealt_out(const Mesh *m, const Split *s, int64_t n) {
+  Dealt d; /* asked for very often: what is not used is not cleared */
+  d.n = n, d.all = whole_of(s, n), d.chunk = chunk_of(s, d.all);
+  d.window = split_windowed(s) ? &s->window : NULL;
+  d.parts = s->n;
+  for (int i = 0; i < s->n; i++) d.step[i] = part_step(m, s->part[i]), d.size[i] = s->part[i].size;
+  return d;
+}
+
+void dealt_range(const Dealt *d, int64_t rank, int64_t *lo, int64_t *hi) {
+  int64_t c = 0;
+  for (int i = 0; i < d->parts; i++) c = c * d->size[i] + rank / d->step[i] % d->size[i];
+  *lo = min_i64(d->all, c * d->chunk);
+  *hi = min_i64(d->all, *lo + d->chunk);
+  if (d->window) window_range(d->window, *lo, *hi, d->n, lo, hi);
+}
+
 void split_range(const Mesh *m, const Split *s, int64_t n, int64_t rank, int64_t *lo, int64_t *hi) {
-  int64_t all = dealt(s, n), chunk = chunk_of(s, all), c = split_coord(m, s, rank);
-  *lo = min_i64(all, c * chunk);
-  *hi = min_i64(all, *lo + chunk);
-  if (split_windowed(s)) window_range(&s->window, *lo, *hi, n, lo, hi);
+  Dealt d = dealt_out(m, s, n);
+  dealt_range(&d, rank, lo, hi);
 }
 
 bool split_even(const Split *s, int64_t n) {

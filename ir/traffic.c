@@ -9,7 +9,7 @@
    So what costs time is the number of coordinates of uneven dims, not the number of devices. What depends on several
    dims that share atoms is found by walking these atoms, as long as there are at most MAX_WALK of their values; beyond
    that the dims count as independent, which is never less than the truth. */
-#include "ir/ir.h"
+#include "window.h"
 
 enum { MAX_ATOMS = 64, MAX_OPTIONS = 24, MAX_WALK = 1 << 12, MAX_SUM_WALK = 1 << 20, MAX_SENT_WALK = 1 << 18 };
 
@@ -149,6 +149,33 @@ static bool walk_next(Walk *w) {
 
 static bool plain_even(const Split *s, int64_t n) { return s->window.of == 0 && split_even(s, n); }
 
+/* The ranges of a dim that the ranks of a walk have of it before and after. */
+typedef struct {
+  Walk w;
+  Dealt from, to;
+  int64_t lo, hi, l, h; /* had: [lo, hi), wanted: [l, h) */
+} Ranges;
+
+static void ranges_find(Ranges *r) {
+  dealt_range(&r->from, r->w.rank, &r->lo, &r->hi);
+  dealt_range(&r->to, r->w.rank, &r->l, &r->h);
+}
+
+/* All on which the two splits of a dim of n elements depend; the ranges are those of the first. */
+static void ranges_start(Ranges *r, const Atoms *x, const Split *from, const Split *to, int64_t n) {
+  walk_start(&r->w, x, split_mask(x, from) | split_mask(x, to), 0);
+  r->from = dealt_out(x->mesh, from, n), r->to = dealt_out(x->mesh, to, n);
+  ranges_find(r);
+}
+
+static bool ranges_next(Ranges *r) {
+  if (!walk_next(&r->w)) return false;
+  ranges_find(r);
+  return true;
+}
+
+static int64_t ranges_common(const Ranges *r) { return max_i64(0, min_i64(r->h, r->hi) - max_i64(r->l, r->lo)); }
+
 /* How many major atoms two splits have in common, and their atoms; false where they have none to compare. */
 static bool common_prefix(const Atoms *x, const Split *a, const Split *b, int *na, int *nb, int *same, int *aa, int *bb) {
   *na = split_atoms(x, a, aa), *nb = split_atoms(x, b, bb), *same = 0;
@@ -160,6 +187,7 @@ static bool common_prefix(const Atoms *x, const Split *a, const Split *b, int *n
 /* What ranks want of a dim, and how much of that they hold: the pairs that matter, those with more wanted or less held
    than every other. */
 typedef struct {
+  int dim;
   uint64_t atoms; /* on which it depends; 0: it is the same on every rank */
   bool steady;    /* what is wanted does not depend on atoms that other dims may use */
   int n;
@@ -220,18 +248,15 @@ static void dim_need(const Atoms *x, const Split *from, const Split *to, int64_t
   int64_t largest = split_capacity(to, n);
   int64_t want0 = -1, held0 = -1;
   bool varies = false;
-  Walk w;
-  walk_start(&w, x, split_mask(x, from) | split_mask(x, to), 0);
+  Ranges r;
+  ranges_start(&r, x, from, to, n);
   do {
-    int64_t lo, hi, l, h;
-    split_range(x->mesh, from, n, w.rank, &lo, &hi);
-    split_range(x->mesh, to, n, w.rank, &l, &h);
-    int64_t want = h - l, held = max_i64(0, min_i64(h, hi) - max_i64(l, lo));
+    int64_t want = r.h - r.l, held = ranges_common(&r);
     varies |= want0 >= 0 && (want != want0 || held != held0);
     want0 = want, held0 = held;
     add_option(out, want, held);
     if (want == largest && held == 0) varies = true; /* it rules all others */
-  } while (!(out->n == 1 && out->option[0].want == largest && out->option[0].held == 0) && walk_next(&w));
+  } while (!(out->n == 1 && out->option[0].want == largest && out->option[0].held == 0) && ranges_next(&r));
   if (varies) out->atoms = split_mask(x, from) | split_mask(x, to);
 }
 
@@ -249,6 +274,7 @@ static void needs_of(const Atoms *x, const Type *from, const Type *to, Needs *s)
   for (int d = 0; d < to->rank; d++) {
     Need *need = &s->dim[s->n];
     dim_need(x, &from->dim[d].split, &to->dim[d].split, to->dim[d].size, need);
+    need->dim = d;
     s->atoms |= need->atoms;
     if (need->atoms)
       s->n++;
@@ -279,18 +305,37 @@ static bool apart(const Needs *s) {
   return !shared || (single && nothing);
 }
 
+/* The most that a rank lacks, rank by rank. */
+static int64_t most_together(const Atoms *x, const Needs *s, const Type *from, const Type *to) {
+  Dealt had[MAX_RANK], wanted[MAX_RANK];
+  for (int i = 0; i < s->n; i++) {
+    int d = s->dim[i].dim;
+    had[i] = dealt_out(x->mesh, &from->dim[d].split, to->dim[d].size);
+    wanted[i] = dealt_out(x->mesh, &to->dim[d].split, to->dim[d].size);
+  }
+  int64_t most = 0;
+  Walk w;
+  walk_start(&w, x, s->atoms, 0);
+  do {
+    int64_t want = s->want, held = s->held;
+    for (int i = 0; i < s->n; i++) {
+      int64_t lo, hi, l, h;
+      dealt_range(&had[i], w.rank, &lo, &hi);
+      dealt_range(&wanted[i], w.rank, &l, &h);
+      want *= h - l, held *= max_i64(0, min_i64(h, hi) - max_i64(l, lo));
+    }
+    most = max_i64(most, want - held);
+  } while (walk_next(&w));
+  return most;
+}
+
 int64_t move_most(const Mesh *m, const Type *from, const Type *to) {
   Atoms x;
   Needs s;
   atoms_of(&x, m, 2, (const Type *const[]){from, to});
   needs_of(&x, from, to, &s);
   if (apart(&s) || mask_count(&x, s.atoms) > MAX_WALK) return most_apart(&s, 0, s.want, s.held);
-  int64_t most = 0;
-  Walk w;
-  walk_start(&w, &x, s.atoms, 0);
-  do most = max_i64(most, move_elements(m, from, to, w.rank));
-  while (walk_next(&w));
-  return most;
+  return most_together(&x, &s, from, to);
 }
 
 /* On every rank what `to` holds of the dim lies inside what `from` holds. */
@@ -298,14 +343,11 @@ static bool dim_inside(const Atoms *x, const Split *from, const Split *to, int64
   Need even = {0};
   if (!split_windowed(from) && (from->n == 0 || split_equal(from, to))) return true;
   if (even_need(x, from, to, n, &even)) return even.option[0].want == even.option[0].held;
-  Walk w;
-  walk_start(&w, x, split_mask(x, from) | split_mask(x, to), 0);
-  do {
-    int64_t lo, hi, l, h;
-    split_range(x->mesh, from, n, w.rank, &lo, &hi);
-    split_range(x->mesh, to, n, w.rank, &l, &h);
-    if (l < h && (l < lo || h > hi)) return false;
-  } while (walk_next(&w));
+  Ranges r;
+  ranges_start(&r, x, from, to, n);
+  do
+    if (r.l < r.h && (r.l < r.lo || r.h > r.hi)) return false;
+  while (ranges_next(&r));
   return true;
 }
 
@@ -333,18 +375,15 @@ bool type_inside(const Mesh *m, const Type *inner, const Type *outer) {
 int64_t move_neighbours(const Mesh *m, const Split *from, const Split *to, int64_t n) {
   Type a = {.rank = 1, .dim = {{.size = n, .split = *from}}}, b = {.rank = 1, .dim = {{.size = n, .split = *to}}};
   Atoms x;
-  Walk w;
+  Ranges r;
   int64_t most = 0, chunk = split_capacity(from, n);
   atoms_of(&x, m, 2, (const Type *const[]){&a, &b});
-  walk_start(&w, &x, split_mask(&x, from) | split_mask(&x, to), 0);
+  ranges_start(&r, &x, from, to, n);
   do {
-    int64_t lo, hi, l, h;
-    split_range(m, from, n, w.rank, &lo, &hi);
-    split_range(m, to, n, w.rank, &l, &h);
-    if (l >= h) continue;
-    int64_t touched = (h - 1) / chunk - l / chunk + 1;
-    most = max_i64(most, touched - (lo < h && l < hi));
-  } while (walk_next(&w));
+    if (r.l >= r.h) continue;
+    int64_t touched = (r.h - 1) / chunk - r.l / chunk + 1;
+    most = max_i64(most, touched - (r.lo < r.h && r.l < r.hi));
+  } while (ranges_next(&r));
   return most;
 }
 

@@ -192,16 +192,22 @@ static int add_known(Table *t, int i, int n, const int *choice, const double *su
 /* The entries of all choices of the innermost variable that stays, side by side. */
 static void fill_row(Table *t, int n) {
   const Cursor *c = t->c + t->first[t->n], *end = t->c + t->first[t->n + 1];
-  int size = t->size[t->n - 1];
+  int size = t->size[t->n - 1], last = t->n - 1;
   double *restrict out = t->out, *restrict row = t->row;
   for (int x = 0; x < size; x++) out[x] = IMPOSSIBLE;
   for (int k = 0; k < n; k++) {
-    for (int x = 0; x < size; x++) row[x] = t->sum[t->n - 1][k];
-    for (const Cursor *f = c; f < end; f++) {
-      const double *restrict cost = f->cost + f->at + t->choice[t->n - 1][k] * f->own;
-      for (int x = 0; x < size; x++) row[x] += cost[x * f->step[t->n - 1]];
+    double known = t->sum[last][k];
+    int64_t choice = t->choice[last][k];
+    for (int x = 0; x < size; x++) row[x] = known;
+    for (const Cursor *f = c; f + 1 < end; f++) {
+      const double *restrict cost = f->cost + f->at + choice * f->own;
+      for (int64_t x = 0, step = f->step[last]; x < size; x++) row[x] += cost[x * step];
     }
-    for (int x = 0; x < size; x++) out[x] = row[x] < out[x] ? row[x] : out[x];
+    const double *restrict cost = end[-1].cost + end[-1].at + choice * end[-1].own;
+    for (int64_t x = 0, step = end[-1].step[last]; x < size; x++) {
+      double sum = row[x] + cost[x * step];
+      out[x] = sum < out[x] ? sum : out[x];
+    }
   }
   t->out += size;
 }
@@ -288,8 +294,22 @@ static double least_gain(const Round *r, const Factor *f, int v, int i, int j) {
   return least;
 }
 
+/* How much less j costs than i while the others choose as at present: no less than what it costs less whatever they do. */
+static double present_gain(const Round *r, int v, int i, int j) {
+  double gain = own_cost(r, v, i) - own_cost(r, v, j);
+  for (int e = 0; e < r->of[v].n; e++) {
+    const Factor *f = &r->factor.at[r->of[v].at[e]];
+    bool first = f->var[0] == v;
+    int now = r->now[f->var[first]];
+    int64_t step = first ? 1 : r->size[v], row = first ? r->size[f->var[1]] : 1;
+    gain += f->cost[i * row + now * step] - f->cost[j * row + now * step];
+  }
+  return gain;
+}
+
 /* Is choice j of v never worse than i? */
 static bool dominated(const Round *r, int v, int i, int j) {
+  if (present_gain(r, v, i, j) < 0) return false;
   double gain = own_cost(r, v, i) - own_cost(r, v, j);
   for (int e = 0; e < r->of[v].n; e++) gain += least_gain(r, &r->factor.at[r->of[v].at[e]], v, i, j);
   return gain >= 0;

@@ -159,20 +159,22 @@ static void scatter_over(Search *s, int at, const Type *ended, const Pending *ov
 }
 
 /* The major parts of the target's split that nothing else of `t` uses. */
-static Split allowed_prefix(const Type *t, int d, const Split *target) {
+static Split allowed_prefix(Type *t, int d, const Split *target) {
   Split s = {.granule = target->granule};
-  Type rest = *t;
-  rest.dim[d].split.n = 0;
-  while (s.n < target->n && !type_uses(&rest, target->part[s.n])) s.part[s.n] = target->part[s.n], s.n++;
+  int own = t->dim[d].split.n;
+  t->dim[d].split.n = 0;
+  while (s.n < target->n && !type_uses(t, target->part[s.n])) s.part[s.n] = target->part[s.n], s.n++;
+  t->dim[d].split.n = own;
   return s;
 }
 
 static Type sliced(const Search *s, const Type *here) {
   Type all = *here;
   for (int d = 0; d < all.rank; d++) {
-    Type one = all;
-    one.dim[d].split = allowed_prefix(&all, d, &s->to->dim[d].split);
-    if (type_valid(&one) && type_inside(s->mesh, &one, here)) all = one;
+    Split own = all.dim[d].split, one = allowed_prefix(&all, d, &s->to->dim[d].split);
+    if (split_equal(&own, &one)) continue;
+    all.dim[d].split = one;
+    if (!type_valid(&all) || !type_inside(s->mesh, &all, here)) all.dim[d].split = own;
   }
   return all;
 }

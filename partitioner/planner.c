@@ -7,7 +7,18 @@
 
 #include <math.h>
 
+/* Keys are whole words. */
+static unsigned hash_words(const void *key, size_t bytes) {
+  uint64_t h = bytes, word;
+  for (size_t i = 0; i < bytes; i += sizeof word) {
+    memcpy(&word, (const char *)key + i, sizeof word);
+    h = (h ^ word ^ h >> 29) * UINT64_C(0x9e3779b97f4a7c15);
+  }
+  return (unsigned)(h >> 32);
+}
+
 /* uthash takes its memory from the arena that is in scope as `arena`, and never gives it back. */
+#define HASH_FUNCTION(key, bytes, hash) ((hash) = hash_words((key), (bytes)))
 #define uthash_malloc(size) arena_alloc(arena, (size))
 #define uthash_free(p, size) ((void)(p), (void)(size))
 #include <uthash.h>
