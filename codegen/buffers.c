@@ -126,7 +126,9 @@ static void place_step(Planner *p, const Step *s, int step, const Region *r) {
   if (cg_can_group(p->m, s->op[0])) {
     if (!cg_plan_rows(p->a, p->m, s->op, s->n, &plan)) internal_error("a group of ops that fit no loop nest");
     g = &plan;
-    p->workspace = max_i64(p->workspace, cg_row_buffers(g, p->m, p->users, NULL));
+    bool cuda = p->m->target == TARGET_CUDA;
+    int64_t scratch = cuda ? cg_teams(g, p->m, p->users, p->a).workspace : cg_row_buffers(g, p->m, p->users, NULL);
+    p->workspace = max_i64(p->workspace, scratch);
   }
   for (int k = 0; k < s->n; k++) {
     p->workspace = max_i64(p->workspace, cg_op_workspace(p->m, s->op[k]));

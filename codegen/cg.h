@@ -88,6 +88,12 @@ bool cg_can_group(const Module *m, const Op *op);                 /* is it of a 
 int cg_member_of(const GroupPlan *g, const Module *m, ValueId v); /* which member makes v, or -1 */
 /* Is v kept in memory of the arena, given who else needs it? If not it is a scalar or a row in the workspace. */
 bool cg_escapes(const GroupPlan *g, const Module *m, const Users *users, ValueId v);
+bool cg_scalar_in_row(const GroupPlan *g, const Member *x);               /* one value a row, or of a column one in all */
+int64_t cg_row_elements(const GroupPlan *g, const Module *m, int member); /* of a member's part of a row, at capacity */
+/* Is it kept in a row buffer, for other segments to read? */
+bool cg_row_buffered(const GroupPlan *g, const Module *m, const Users *users, int member);
+/* C: offset of each member's row buffer in the workspace (-1: none); returns their total. */
+int64_t cg_row_buffers(const GroupPlan *g, const Module *m, const Users *users, int64_t *offset);
 /* Every read of operand value x by the group touches only the element that `out` (a result of the group, same
    shape) is then written to, and none comes after that write. */
 bool cg_group_in_place(const GroupPlan *g, const Module *m, ValueId out, ValueId x);
@@ -128,10 +134,46 @@ typedef VEC(struct GapPage *) Gaps;
 int64_t cg_gap(const Gaps *g, int start, int end, int64_t bytes, int64_t floor);
 void cg_gap_take(Arena *a, Gaps *g, int start, int end, int64_t lo, int64_t hi);
 
-/* ---- workspace of the kernels: emit_attention.c, emit_rows.c ----------------------------------------------- */
+/* ---- teams.c: CUDA: who runs what of a group -------------------------------------------------------------------
+
+   A team of threads takes one row at a time: a thread, a block, or, where there are no rows, the whole grid. */
+typedef enum { TEAM_THREAD, TEAM_BLOCK, TEAM_GRID } Team;
+
+/* The loops of a segment in two parts, one inside the other, each outermost first (positions in Segment.loop). The team
+   shares out the iterations of one of them; the other is run by each thread. */
+typedef struct {
+  int n[2], loop[2][MAX_INDEX];
+  bool absorbed[MAX_INDEX]; /* by position: runs as part of the next inner loop */
+  int shared;               /* which part is shared out, or -1 */
+  bool between;             /* accumulators lie between the parts: reductions that keep the indices of the first */
+  int vector;               /* neighbours along the innermost shared loop that a thread takes at a time: 4, or 1 */
+} TeamLoops;
+
+typedef struct {
+  GroupPlan g; /* the group's, or with kept or reduced indices as rows */
+  Team team;
+  int threads;       /* of a block */
+  int64_t blocks;    /* at most */
+  TeamLoops *loops;  /* by segment */
+  int64_t *buffer;   /* by member: offset in the workspace of the blocks' row buffers, -1: it has none in memory */
+  bool *in_shared;   /* by member: its row buffer or its column's sums lie in shared memory */
+  int64_t *partial;  /* by member: offset in the workspace of the blocks' parts of its sums, -1: none */
+  int64_t workspace; /* bytes */
+} Teams;
+Teams cg_teams(const GroupPlan *g, const Module *m, const Users *users, Arena *a);
+
+/* ---- loops.c: the order of a segment's loops ---------------------------------------------------------------------- */
+
+typedef struct {
+  int n;
+  int loop[MAX_INDEX];      /* outermost first: positions in Segment.loop */
+  bool absorbed[MAX_INDEX]; /* by position in Segment.loop: runs as part of the next inner loop */
+  bool accumulate;          /* a reduction that keeps indices runs a kept one innermost: results are added to in memory */
+} LoopOrder;
+LoopOrder cg_loop_order(const Module *m, Arena *a, const GroupPlan *g, int segment);
+
+/* ---- workspace of the kernels: emit_attention.c, emit_ops.c ------------------------------------------------- */
 int64_t cg_attention_workspace(const Module *m, const Op *op);
-/* Offset of each member's row buffer in the workspace (-1: none); returns their total. */
-int64_t cg_row_buffers(const GroupPlan *g, const Module *m, const Users *users, int64_t *offset);
 int64_t cg_op_workspace(const Module *m, const Op *op); /* topk, sorted scatters */
 
 #endif

@@ -12,6 +12,7 @@ typedef struct {
 typedef VEC(const char *) NameList;
 
 typedef struct Dialect Dialect;
+typedef struct Rows Rows; /* emit_rows.h */
 typedef struct {
   const Module *m;
   Arena *a;
@@ -34,6 +35,7 @@ typedef struct {
 
 /* ---- names: emit_names.c ---------------------------------------------------------------------------------------- */
 const char *emit_name(Emit *e, Names *taken, const char *wish); /* a C identifier that is not taken yet */
+const char *emit_fresh_name(Emit *e, Names *taken, const char *wish);  /* nor ever was: of a parameter, which is seen everywhere */
 void emit_take(Emit *e, Names *taken, const char *name);        /* this very name */
 void emit_release(Names *taken, const char *name);              /* it may be used again */
 
@@ -109,6 +111,7 @@ struct Dialect {
   const char *(*put)(Emit *e, const char *to, const char *counter); /* a counter's value */
   void (*zero)(Kernel *k, const char *pointer, int64_t bytes);
   void (*launch)(Kernel *k, const char *blocks, int threads);
+  void (*rows)(Rows *r);         /* a group's loops, with their statements */
   void (*kernel_end)(Kernel *k); /* prints it */
   /* A coordinate by value: the variable `at`, which must be in [0, limit); `rest`: the name of the value and its line. */
   const char *(*coordinate)(Emit *e, const char *at, const char *value, int64_t limit, const char *rest);

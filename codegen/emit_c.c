@@ -4,7 +4,7 @@
      static void n_26(dtrt_Context *cx, const float *restrict x, float *restrict n) { ... }
      ...
        n_26(cx, x, n); // charlm.dt:26                                                                          */
-#include "emit.h"
+#include "emit_rows.h"
 
 static void head(Emit *e, Str *out) {
   str_put(e->a, out, "#include <string.h>\n\n#include \"runtime/dtrt.h\"\n#include \"runtime/dtrt_math.h\"\n");
@@ -102,6 +102,7 @@ const Dialect emit_dialect_c = {
     .put = put,
     .zero = zero,
     .launch = launch,
+    .rows = emit_rows_c,
     .kernel_end = kernel_end,
     .coordinate = coordinate,
 };

@@ -14,7 +14,7 @@
        STEP("charlm.dt:26", n_26(cx, x, n));
 
    Only what tests/cuda can run on a CPU is used: see codegen/README.md.                                          */
-#include "emit.h"
+#include "emit_rows.h"
 
 static void head(Emit *e, Str *out) { str_put(e->a, out, "#include \"runtime/dtcu.h\"\n"); }
 
@@ -119,6 +119,7 @@ const Dialect emit_dialect_cuda = {
     .put = put,
     .zero = zero,
     .launch = launch,
+    .rows = emit_rows_cuda,
     .kernel_end = kernel_end,
     .coordinate = coordinate,
 };

@@ -39,7 +39,7 @@ static const char *times(Emit *e, int64_t k, const char *x) {
 /* ---- index expressions ------------------------------------------------------------------------------------------ */
 
 /* An index that a merged loop absorbed adds nothing: the loop that absorbed it runs on over its steps in every address,
-   and emit_loop_order pins the indices that are needed as values. */
+   and cg_loop_order pins the indices that are needed as values. */
 static const char *global_value(Scope *s, int i) {
   Var *v = &s->var[i];
   if (!v->name) return "0";

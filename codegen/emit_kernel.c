@@ -145,7 +145,7 @@ const char *emit_pointer(Kernel *k, ValueId v, bool written) {
     p->written |= written;
     return place->kind == PLACE_COUNTER ? arena_printf(e->a, "(&%s)", p->name) : p->name;
   }
-  Param p = {emit_name(e, &k->local, e->m->values.at[v].name), *place, v, e->m->values.at[v].type.dtype, written};
+  Param p = {emit_fresh_name(e, &k->local, e->m->values.at[v].name), *place, v, e->m->values.at[v].type.dtype, written};
   vec_push(e->a, k->param, p);
   return place->kind == PLACE_COUNTER ? arena_printf(e->a, "(&%s)", p.name) : p.name;
 }

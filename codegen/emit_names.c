@@ -15,7 +15,8 @@
 
 struct TakenName {
   const char *name;
-  bool free;              /* released: may be taken again */
+  bool free;              /* may be taken */
+  bool used;              /* has been taken, though it may be free again */
   struct TakenName *base; /* of x_3: x, and the 3 */
   int number;
   int next; /* of x: all of x_1 to x_<next - 1> are taken */
@@ -77,7 +78,9 @@ static struct TakenName *entry(Arena *arena, Names *names, const char *name) {
   return n;
 }
 
-void emit_take(Emit *e, Names *names, const char *name) { entry(e->a, names, name)->free = false; }
+static void take(struct TakenName *n) { n->free = false, n->used = true; }
+
+void emit_take(Emit *e, Names *names, const char *name) { take(entry(e->a, names, name)); }
 
 void emit_release(Names *names, const char *name) {
   struct TakenName *n = find(names, name);
@@ -97,17 +100,20 @@ static const char *safe_name(Emit *e, const char *wish) {
   return arena_printf(e->a, "%s%s", bare ? "" : "v", safe);
 }
 
-const char *emit_name(Emit *e, Names *taken, const char *wish) {
+static const char *find_name(Emit *e, Names *taken, const char *wish, bool fresh) {
   const char *name = safe_name(e, wish);
   const Names *other = taken == &e->global ? e->function : &e->global;
   struct TakenName *base = entry(e->a, taken, name), *own = base;
   int k = 0;
-  while (reserved(name) || !own->free || is_taken(other, name)) {
+  while (reserved(name) || !own->free || (fresh && own->used) || is_taken(other, name)) {
     k = k ? k + 1 : base->next;
     name = arena_printf(e->a, "%s_%d", base->name, k);
     own = entry(e->a, taken, name);
   }
   if (k) base->next = k + 1, own->base = base, own->number = k;
-  own->free = false;
+  take(own);
   return own->name;
 }
+
+const char *emit_name(Emit *e, Names *taken, const char *wish) { return find_name(e, taken, wish, false); }
+const char *emit_fresh_name(Emit *e, Names *taken, const char *wish) { return find_name(e, taken, wish, true); }

@@ -292,3 +292,41 @@ bool cg_group_in_place(const GroupPlan *g, const Module *m, ValueId out, ValueId
   }
   return c.ok;
 }
+
+/* ---- row buffers --------------------------------------------------------------------------------------------------- */
+
+bool cg_scalar_in_row(const GroupPlan *g, const Member *x) {
+  return x->op->space.nout == (x->kind == MEMBER_COLUMN ? 0 : g->nrow);
+}
+
+int64_t cg_row_elements(const GroupPlan *g, const Module *m, int member) {
+  const Member *x = &g->member[member];
+  const Type *t = &m->values.at[x->op->out[0]].type;
+  int64_t n = 1;
+  for (int d = x->kind == MEMBER_COLUMN ? 0 : g->nrow; d < t->rank; d++)
+    if (!checked_mul(n, split_capacity(&t->dim[d].split, t->dim[d].size), &n)) return (int64_t)1 << 62;
+  return n;
+}
+
+bool cg_row_buffered(const GroupPlan *g, const Module *m, const Users *users, int member) {
+  const Member *x = &g->member[member];
+  ValueId v = x->op->out[0];
+  bool elsewhere = false;
+  for (int j = 0; j < g->nmember; j++)
+    for (int n = 0; n < g->member[j].op->nin; n++) elsewhere |= g->member[j].segment != x->segment && g->member[j].op->in[n] == v;
+  return x->kind != MEMBER_COLUMN && !cg_scalar_in_row(g, x) && elsewhere && !cg_escapes(g, m, users, v);
+}
+
+int64_t cg_row_buffers(const GroupPlan *g, const Module *m, const Users *users, int64_t *offset) {
+  const int64_t limit = (int64_t)1 << 62;
+  int64_t total = 0, bytes = 0;
+  for (int i = 0; i < g->nmember; i++) {
+    bool wanted = cg_row_buffered(g, m, users, i);
+    if (offset) offset[i] = wanted ? total : -1;
+    if (!wanted) continue;
+    if (!checked_mul(cg_row_elements(g, m, i), dtype_size(m->values.at[g->member[i].op->out[0]].type.dtype), &bytes))
+      return limit;
+    if (!checked_add(total, (min_i64(bytes, limit - 63) + 63) / 64 * 64, &total)) return limit;
+  }
+  return total;
+}

@@ -1,9 +1,9 @@
-/* emit_loops.c: in which order the loops of a segment run, and which of them are one. Every access of its members is
+/* loops.c: in which order the loops of a segment run, and which of them are one. Every access of its members is
    looked at as a linear function of the loops: the loop along which most accesses touch neighbours runs innermost, and
    two neighbouring loops are merged where every access steps over all of the inner one when the outer one steps once:
 
      m[l,d,f] = b * m[l,d,f] + c * g[l,d,f]      one loop over l * d * f                                       */
-#include "emit_loops.h"
+#include "cg.h"
 
 typedef struct {
   int64_t stride[MAX_INDEX]; /* by loop */
@@ -101,7 +101,7 @@ static bool merges(const Look *k, const Segment *s, int outer, int inner) {
   return true;
 }
 
-LoopOrder emit_loop_order(const Module *m, Arena *a, const GroupPlan *g, int segment) {
+LoopOrder cg_loop_order(const Module *m, Arena *a, const GroupPlan *g, int segment) {
   const Segment *s = &g->segment[segment];
   Look k = {.m = m, .a = a, .nloop = s->n, .g = g};
   for (int i = 0; i < g->nmember; i++) {

@@ -1,0 +1,411 @@
+/* emit_rows_cuda.c: the loops of a group for teams of threads, as teams.c shares them out.
+
+     for (int64_t b = blockIdx.x; b < 8; b += gridDim.x) {                       a block per row
+       float ss_part = 0.0f;
+       for (int64_t at = threadIdx.x; at < 32; at += blockDim.x) {               four neighbours a thread
+         for (int64_t d = 4 * at; d < 4 * at + 4; d++) ss_part += x[...] * x[...];
+       }
+       const float ss = dtcu_block_sum(ss_part);                                 all threads know it
+       const float r = dtrt_rsqrtf(ss / 128.0f + 1e-5f);
+       if (threadIdx.x == 0) r_1[b] = r;
+       ...
+     }
+
+   Of pointers that are known to lie at multiples of 16 bytes nvcc makes one load of the four. A sum over rows has a part per
+   block, in shared memory where it fits; the parts are added by a second pass, in their order. */
+#include "emit_rows.h"
+
+enum { SMALL = 1 << 30 }; /* iterations that are counted in 32 bits, so that coordinates are divided out quickly */
+
+/* Loops that run as one: names and counts, outermost first; a count is a number or, if that is -1, a text. */
+typedef struct {
+  int n;
+  const char *name[MAX_INDEX], *count[MAX_INDEX];
+  int64_t number[MAX_INDEX], capacity;
+} Flat;
+
+static void flat_add(Flat *f, const char *name, const char *count, int64_t number, int64_t capacity) {
+  f->name[f->n] = name, f->count[f->n] = count, f->number[f->n++] = number;
+  if (!checked_mul(f->n > 1 ? f->capacity : 1, capacity, &f->capacity)) f->capacity = INT64_MAX;
+}
+
+/* The product of the counts from `from` on. */
+static const char *flat_count(Rows *r, const Flat *f, int from, int64_t *number) {
+  int64_t c = 1;
+  const char *text = NULL;
+  for (int i = from; i < f->n; i++) {
+    if (f->number[i] >= 0)
+      c *= f->number[i];
+    else
+      text = text ? arena_printf(r->e->a, "%s * %s", text, f->count[i]) : f->count[i];
+  }
+  *number = text ? -1 : c;
+  if (!text) return arena_printf(r->e->a, "%lld", (long long)c);
+  return c == 1 ? text : arena_printf(r->e->a, "%s * %lld", text, (long long)c);
+}
+
+/* `/ 64 % 128`: a divisor must be of the width of what it divides. */
+static const char *divide(Rows *r, const char *x, char op, const char *by, int64_t number, bool small) {
+  if (number == 1 && op == '/') return x;
+  if (number >= 0) return arena_printf(r->e->a, "%s %c %s", x, op, by);
+  return arena_printf(r->e->a, "%s %c %s(%s)", x, op, small ? "(int)" : "", by);
+}
+
+/* A loop around statements, in braces unless there is only one. */
+static const char *braced(Emit *e, const char *loop, const char *inside) {
+  const char *end = strchr(inside, '\n');
+  if (end && !end[1] && end > inside && end[-1] == ';') return arena_printf(e->a, "%s %s", loop, inside);
+  return arena_printf(e->a, "%s {\n%s}\n", loop, inside);
+}
+
+/* Runs `inside` for every combination of coordinates, from number `first` in steps of `step`; with `vector`, for so many
+   neighbours of the innermost one at a time. */
+static const char *flat_loop(Rows *r, const Flat *given, const char *first, const char *step, int vector, const char *inside) {
+  Emit *e = r->e;
+  Flat f = *given;
+  Str s = {0};
+  int last = f.n - 1;
+  const char *inner = f.name[last], *at = inner;
+  if (vector > 1) {
+    f.number[last] /= vector, f.capacity /= vector;
+    f.name[last] = at = emit_name(e, &r->k->local, arena_printf(e->a, "%s_%d", inner, vector));
+  }
+  bool small = f.n > 1 && f.capacity <= SMALL;
+  if (f.n > 1) at = emit_name(e, &r->k->local, "at");
+  int64_t number;
+  str_printf(e->a, &s, "for (%s %s = %s; %s < %s; %s += %s) {\n", small ? "int" : "int64_t", at, first, at,
+             flat_count(r, &f, 0, &number), at, step);
+  const char *comma = "const int64_t ";
+  for (int i = last; i >= 0 && f.n > 1; i--) {
+    if (!(i == last && vector > 1) && !emit_uses(inside, f.name[i])) continue;
+    int64_t below, own = f.number[i];
+    const char *x = flat_count(r, &f, i + 1, &below);
+    x = divide(r, at, '/', x, below, small);
+    if (i > 0) x = divide(r, x, '%', own >= 0 ? arena_printf(e->a, "%lld", (long long)own) : f.count[i], own, small);
+    str_printf(e->a, &s, "%s%s = %s", comma, f.name[i], x);
+    comma = ", ";
+  }
+  if (*comma == ',') str_put(e->a, &s, ";\n");
+  if (vector > 1)
+    inside = braced(e,
+                    arena_printf(e->a, "for (int64_t %s = %d * %s; %s < %d * %s + %d; %s++)", inner, vector, f.name[last], inner,
+                                 vector, f.name[last], vector, inner),
+                    inside);
+  str_printf(e->a, &s, "%s}\n", inside);
+  if (f.n > 1) emit_release(&r->k->local, at);
+  if (vector > 1) emit_release(&r->k->local, f.name[last]);
+  return s.at;
+}
+
+/* ---- a segment's loops --------------------------------------------------------------------------------------------- */
+
+/* The loops of a part that are printed, each with those that it has absorbed. */
+static Flat visible(Rows *r, const Segment *seg, const TeamLoops *l, int part) {
+  Flat f = {0};
+  int64_t constant = 1, capacity = 1;
+  const char *text = NULL;
+  for (int i = 0; i < l->n[part]; i++) {
+    int j = l->loop[part][i];
+    const Index *x = &seg->loop[j];
+    capacity = capacity * cg_capacity(x);
+    if (cg_even(x))
+      constant *= cg_capacity(x);
+    else
+      text = emit_n(r->k, r->loop[j].range);
+    if (l->absorbed[j]) continue;
+    const char *count = !text          ? arena_printf(r->e->a, "%lld", (long long)constant)
+                        : constant > 1 ? arena_printf(r->e->a, "%s * %lld", text, (long long)constant)
+                                       : text;
+    flat_add(&f, r->loop[j].name, count, text ? -1 : constant, capacity);
+    constant = capacity = 1, text = NULL;
+  }
+  return f;
+}
+
+/* Names the loops and says at which depth each is known. */
+static void name_loops(Rows *r, const Segment *seg, const TeamLoops *l) {
+  int level = 0;
+  for (int part = 0; part < 2; part++) {
+    if (l->shared == part && l->n[part] > 0) level++;
+    for (int i = 0; i < l->n[part]; i++) {
+      int j = l->loop[part][i];
+      bool tail = i > 0 && l->absorbed[l->loop[part][i - 1]];
+      if (l->shared != part && !l->absorbed[j]) level++;
+      const char *name = l->absorbed[j] ? NULL : emit_name(r->e, &r->k->local, tail ? "i" : seg->loop[j].name);
+      r->loop[j] = rows_index(r, &seg->loop[j], name, level);
+    }
+  }
+  r->depth = level;
+  for (int i = 0; i <= MAX_INDEX + 1; i++) r->pre[i] = (Str){0};
+}
+
+static const char *first_thread(const Rows *r) { return r->teams.team == TEAM_BLOCK ? "threadIdx.x" : "dtcu_thread()"; }
+static const char *all_threads(const Rows *r) { return r->teams.team == TEAM_BLOCK ? "blockDim.x" : "dtcu_threads()"; }
+
+/* The loops of a part around a text. */
+static const char *around(Rows *r, const Segment *seg, const TeamLoops *l, int part, const char *inside) {
+  Arena *a = r->e->a;
+  Flat f = visible(r, seg, l, part);
+  int level = part == 1 ? r->depth : 0;
+  if (part == 0) level = l->shared == 0 ? f.n > 0 : f.n;
+  if (l->shared == part && f.n == 0) return arena_printf(a, "if (%s == 0) {\n%s}\n", first_thread(r), inside);
+  if (l->shared == part) {
+    if (r->pre[level].at) inside = arena_printf(a, "%s%s", r->pre[level].at, inside);
+    return flat_loop(r, &f, first_thread(r), all_threads(r), l->vector, inside);
+  }
+  for (int i = f.n - 1; i >= 0; i--, level--)
+    inside = arena_printf(a, "for (int64_t %s = 0; %s < %s; %s++) {\n%s%s}\n", f.name[i], f.name[i], f.count[i], f.name[i],
+                          r->pre[level].at ? r->pre[level].at : "", inside);
+  return inside;
+}
+
+/* ---- reductions ------------------------------------------------------------------------------------------------------ */
+
+static const char *word_of(const Op *op) {
+  return op->reduce == RED_MAX ? "max" : op->reduce == RED_MIN ? "min" : op->reduce == RED_PROD ? "prod" : "sum";
+}
+
+/* `dtcu_block_sum(x)`: over the threads of a block, which all get it. */
+static const char *over_block(Rows *r, const Op *op, const char *x) {
+  if (r->teams.threads == 1) return x;
+  return arena_printf(r->e->a, "dtcu_%s_%s(%s)", r->teams.threads == 32 ? "warp" : "block", word_of(op), x);
+}
+
+/* Is it summed up over everything, each block having a part? */
+static bool in_total(const Rows *r, const Member *x) {
+  return cg_scalar_in_row(&r->g, x) && (x->kind == MEMBER_COLUMN || (x->kind == MEMBER_REDUCE && r->teams.team == TEAM_GRID));
+}
+
+static const char *own_name(Rows *r, const Member *x, const char *suffix) {
+  return emit_name(r->e, &r->k->local, arena_printf(r->e->a, "%s%s", r->e->m->values.at[x->op->out[0]].name, suffix));
+}
+
+static void declare(Rows *r, const Member *x, const char *name, Str *to) {
+  str_printf(r->e->a, to, "%s %s = %s;\n", emit_ctype(x->op->body->dtype), name, rows_identity(r, x->op, false));
+}
+
+/* Do the team's threads each have a part of what the segment sums within a row? */
+static bool threads_share(const TeamLoops *l) { return l->shared >= 0 && !(l->between && l->shared == 0); }
+
+static void finish(Rows *r, const Member *x, const TeamLoops *l, Str *out) {
+  Emit *e = r->e;
+  int p = (int)(x - r->g.member);
+  bool shares = threads_share(l);
+  const char *value = r->acc[p];
+  if (shares) {
+    value = own_name(r, x, "");
+    str_printf(e->a, out, "const %s %s = %s;\n", emit_ctype(rows_type(r, x)->dtype), value, over_block(r, x->op, r->acc[p]));
+  }
+  if (cg_scalar_in_row(&r->g, x)) r->scalar[p] = value;
+  Scope s = rows_scope(r, x, out);
+  const char *to = rows_target(r, x, &s);
+  r->one = shares ? "if (threadIdx.x == 0) " : NULL;
+  if (to) rows_store(r, x, to, value, out);
+  rows_watch(r, x, value, out);
+  r->one = NULL;
+}
+
+/* ---- barriers --------------------------------------------------------------------------------------------------------- */
+
+/* Does y need what all threads have done of x? It reads x from memory, or writes what x reads. */
+static bool waits_for(const Rows *r, const Member *x, const Member *y) {
+  ValueId made = x->op->out[0];
+  for (int n = 0; n < y->op->nin; n++)
+    if (y->op->in[n] == made && !cg_scalar_in_row(&r->g, x)) return true;
+  const Place *to = &r->e->place[y->op->out[0]];
+  for (int n = 0; n < x->op->nin && to->kind == PLACE_ARENA; n++)
+    if (cg_same_place(&r->e->place[x->op->in[n]], to)) return true;
+  return false;
+}
+
+static bool needs_barrier(const Rows *r, int since, int segment) {
+  if (r->teams.team != TEAM_BLOCK) return false;
+  for (int i = 0; i < r->g.nmember; i++)
+    for (int j = 0; j < r->g.nmember; j++) {
+      const Member *x = &r->g.member[i], *y = &r->g.member[j];
+      if (x->segment >= since && x->segment < segment && y->segment == segment && waits_for(r, x, y)) return true;
+    }
+  return false;
+}
+
+/* ---- segments -------------------------------------------------------------------------------------------------------- */
+
+/* Returns the segment's text; *waited: it ends with a barrier. */
+static const char *segment_text(Rows *r, int segment, bool *waited) {
+  Emit *e = r->e;
+  const Segment *seg = &r->g.segment[segment];
+  const TeamLoops *l = &r->teams.loops[segment];
+  Str body = {0}, declared = {0}, finished = {0}, text = {0};
+  r->segment = segment;
+  name_loops(r, seg, l);
+  r->one = r->depth == 0 && r->teams.team == TEAM_BLOCK ? "if (threadIdx.x == 0) " : NULL;
+  for (Member *x = r->g.member; x < r->g.member + r->g.nmember; x++) {
+    int p = (int)(x - r->g.member);
+    if (x->segment != segment) continue;
+    if (x->kind == MEMBER_REDUCE && !in_total(r, x)) {
+      r->acc[p] = own_name(r, x, threads_share(l) ? "_part" : "");
+      declare(r, x, r->acc[p], &declared);
+    }
+    if (x->kind == MEMBER_MAP)
+      rows_map(r, x, &body);
+    else
+      rows_accumulate(r, x, &body);
+  }
+  for (Member *x = r->g.member; x < r->g.member + r->g.nmember; x++) {
+    if (x->segment != segment || x->kind != MEMBER_REDUCE || in_total(r, x)) continue;
+    finish(r, x, l, &finished);
+    *waited |= threads_share(l) && !l->between && r->teams.threads > 32;
+  }
+  const char *inside = body.at ? body.at : "", *before = declared.at ? declared.at : "", *after = finished.at ? finished.at : "";
+  if (l->n[1] > 0) inside = around(r, seg, l, 1, inside);
+  if (l->between) inside = arena_printf(e->a, "%s%s%s", before, inside, after);
+  if (l->n[0] > 0 || l->shared == 0) inside = around(r, seg, l, 0, inside);
+  str_printf(e->a, &text, "%s%s%s%s", l->between ? "" : before, r->pre[0].at ? r->pre[0].at : "", inside,
+             l->between ? "" : after);
+  for (int j = 0; j < seg->n; j++)
+    if (r->loop[j].name) emit_release(&r->k->local, r->loop[j].name);
+  for (int i = 0; i < r->g.nmember; i++)
+    if (r->g.member[i].segment == segment && !cg_scalar_in_row(&r->g, &r->g.member[i])) r->scalar[i] = NULL;
+  r->one = NULL;
+  return text.at;
+}
+
+/* ---- what a block has of its own ----------------------------------------------------------------------------------------- */
+
+/* Row buffers and parts of columns: an array in shared memory, or the block's piece of the workspace. */
+static const char *own_array(Rows *r, const Member *x, const char *suffix, int64_t offset, Str *out) {
+  Emit *e = r->e;
+  int p = (int)(x - r->g.member);
+  long long n = cg_row_elements(&r->g, e->m, p);
+  const char *name = own_name(r, x, suffix), *type = emit_ctype(rows_type(r, x)->dtype);
+  if (r->teams.in_shared[p])
+    str_printf(e->a, out, "DTCU_SHARED(%s, %s, %lld);\n", type, name, n);
+  else
+    str_printf(e->a, out, "%s *__restrict__ %s = (%s *)(cx->workspace + %lld) + (int64_t)blockIdx.x * %lld;\n", type, name, type,
+               (long long)offset, n);
+  return name;
+}
+
+static bool is_column(const Rows *r, const Member *x) { return x->kind == MEMBER_COLUMN && !cg_scalar_in_row(&r->g, x); }
+
+static void begin(Rows *r) {
+  Emit *e = r->e;
+  Str init = {0};
+  for (int p = 0; p < r->g.nmember; p++) {
+    const Member *x = &r->g.member[p];
+    if (r->teams.buffer[p] >= 0 || (r->teams.in_shared[p] && x->kind != MEMBER_COLUMN))
+      r->buffer[p] = own_array(r, x, "_row", r->teams.buffer[p], r->out);
+    if (in_total(r, x)) {
+      r->total[p] = r->acc[p] = own_name(r, x, "_part");
+      declare(r, x, r->acc[p], &init);
+    }
+    if (!is_column(r, x)) continue;
+    if (r->teams.in_shared[p] || r->teams.partial[p] >= 0)
+      r->column[p] = own_array(r, x, "_part", r->teams.partial[p], r->out);
+    else
+      r->column[p] = emit_pointer(r->k, x->op->out[0], true);
+    const char *i = emit_name(e, &r->k->local, "i");
+    str_printf(e->a, &init, "for (int64_t %s = threadIdx.x; %s < %lld; %s += blockDim.x) %s[%s] = %s;\n", i, i,
+               (long long)cg_row_elements(&r->g, e->m, p), i, r->column[p], i, rows_identity(r, x->op, false));
+    emit_release(&r->k->local, i);
+  }
+  if (init.at) str_put(e->a, r->out, init.at);
+}
+
+/* Where the blocks' parts of a sum lie; with one block, the result itself. */
+static const char *parts_of(Rows *r, const Member *x) {
+  int p = (int)(x - r->g.member);
+  const char *type = emit_ctype(rows_type(r, x)->dtype);
+  if (r->teams.partial[p] < 0) return emit_pointer(r->k, x->op->out[0], true);
+  return arena_printf(r->e->a, "((%s *)(cx->workspace + %lld))", type, (long long)r->teams.partial[p]);
+}
+
+static void end_total(Rows *r, const Member *x) {
+  int p = (int)(x - r->g.member);
+  bool shares = r->teams.team != TEAM_BLOCK || r->teams.loops[x->segment].shared >= 0;
+  const char *value = r->total[p], *parts = parts_of(r, x);
+  if (shares && r->teams.threads > 1) str_printf(r->e->a, r->out, "%s = %s;\n", value, over_block(r, x->op, value));
+  str_printf(r->e->a, r->out, "if (threadIdx.x == 0) %s[%s] = %s;\n", parts, r->teams.partial[p] < 0 ? "0" : "blockIdx.x", value);
+}
+
+static void end(Rows *r) {
+  Emit *e = r->e;
+  bool waited = false;
+  for (int p = 0; p < r->g.nmember; p++) {
+    const Member *x = &r->g.member[p];
+    if (in_total(r, x)) end_total(r, x);
+    if (!is_column(r, x) || !r->teams.in_shared[p]) continue;
+    if (!waited) str_put(e->a, r->out, "__syncthreads();\n");
+    waited = true;
+    const char *i = emit_name(e, &r->k->local, "i"), *parts = parts_of(r, x);
+    long long n = cg_row_elements(&r->g, e->m, p);
+    const char *at = r->teams.partial[p] < 0 ? i : arena_printf(e->a, "(int64_t)blockIdx.x * %lld + %s", n, i);
+    str_printf(e->a, r->out, "for (int64_t %s = threadIdx.x; %s < %lld; %s += blockDim.x) %s[%s] = %s[%s];\n", i, i, n, i, parts,
+               at, r->column[p], i);
+    emit_release(&r->k->local, i);
+  }
+}
+
+/* The second passes, on the host. */
+static void add_parts(Rows *r) {
+  for (int p = 0; p < r->g.nmember; p++) {
+    const Member *x = &r->g.member[p];
+    if (r->teams.partial[p] < 0) continue;
+    str_printf(r->e->a, &r->k->host, "dtcu_finish_%s(cx, (const %s *)(cx->workspace + %lld), %lld, %lld, %s);\n", word_of(x->op),
+               emit_ctype(rows_type(r, x)->dtype), (long long)r->teams.partial[p], (long long)r->teams.blocks,
+               (long long)cg_row_elements(&r->g, r->e->m, p), emit_pointer(r->k, x->op->out[0], true));
+  }
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------------- */
+
+static const char *rows_around(Rows *r, const char *inside) {
+  Flat f = {0};
+  for (int i = 0; i < r->g.nrow; i++) {
+    const Index *x = &r->g.row[i];
+    const char *n = emit_n(r->k, r->row[i].range);
+    flat_add(&f, r->row[i].name, n, cg_even(x) ? cg_capacity(x) : -1, cg_capacity(x));
+  }
+  bool block = r->teams.team == TEAM_BLOCK;
+  return flat_loop(r, &f, block ? "blockIdx.x" : "dtcu_thread()", block ? "gridDim.x" : "dtcu_threads()", 1, inside);
+}
+
+/* Tells the compiler which pointers lie at multiples of 16 bytes, where a thread takes four neighbours. */
+static const char *aligned(Rows *r, const char *body) {
+  bool vectors = false;
+  Str s = {0};
+  for (int i = 0; i < r->g.nsegment; i++) vectors |= r->teams.loops[i].vector > 1;
+  for (int i = 0; i < r->k->param.n && vectors; i++) {
+    const Param *p = &r->k->param.at[i];
+    bool even = p->place.kind == PLACE_ARENA && p->place.offset % 16 == 0 && emit_uses(body, p->name);
+    for (int k = 0; k < p->place.n; k++) even &= p->place.stride[k] % 16 == 0;
+    if (even) str_printf(r->e->a, &s, "%s%s", s.n ? ", " : "", p->name);
+  }
+  return s.n ? arena_printf(r->e->a, "dtcu_aligned(%s);\n", s.at) : "";
+}
+
+void emit_rows_cuda(Rows *r) {
+  Arena *a = r->e->a;
+  Str head = {0}, rows = {0}, tail = {0};
+  bool columns = false, buffers = false;
+  r->out = &head;
+  begin(r);
+  for (int p = 0; p < r->g.nmember; p++) columns |= r->column[p] != NULL, buffers |= r->buffer[p] != NULL;
+  if (columns) str_put(a, &head, "__syncthreads();\n");
+  for (int i = 0; i < r->g.nrow; i++) r->row[i] = rows_index(r, &r->g.row[i], emit_name(r->e, &r->k->local, r->g.row[i].name), 0);
+  for (int s = 0, since = 0; s < r->g.nsegment; s++) {
+    bool waited = false;
+    if (needs_barrier(r, since, s)) str_put(a, &rows, "__syncthreads();\n"), since = s;
+    str_put(a, &rows, segment_text(r, s, &waited));
+    if (waited) since = s + 1;
+  }
+  if (buffers && r->g.nrow > 0) str_put(a, &rows, "__syncthreads();\n"); // the next row writes where this one reads
+  r->out = &tail;
+  end(r);
+  const char *text = rows.at ? rows.at : "";
+  if (r->g.nrow > 0) text = rows_around(r, text);
+  text = arena_printf(a, "%s%s%s", head.at ? head.at : "", text, tail.at ? tail.at : "");
+  str_printf(a, &r->k->body, "%s%s", aligned(r, text), text);
+  emit_launch(r->k, arena_printf(a, "%lld", (long long)r->teams.blocks), r->teams.threads);
+  add_parts(r);
+}
