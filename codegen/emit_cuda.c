@@ -71,12 +71,14 @@ static void launch(Kernel *k, const char *blocks, int threads) {
   Emit *e = k->e;
   if (!k->body.n) return;
   const char *body = k->body.at, *see = emit_uses(body, "see") ? "const bool see = cx->checking;\n" : "";
-  body = arena_printf(e->a, "%s%s", see, body);
+  // a block is one warp at least
+  body = arena_printf(e->a, "%s%s%s", threads == 1 ? "if (threadIdx.x > 0) return;\n" : "", see, body);
   const char *name =
       emit_name(e, &e->global, arena_printf(e->a, k->nparts ? "%s_kernel_%d" : "%s_kernel", k->name, k->nparts + 1));
   str_printf(e->a, &k->device, "static __global__ void %s(%s) {\n%s}\n", name, used(k, body, true), body);
   const char *arguments = used(k, body, false);
-  str_printf(e->a, &k->host, "DTCU_LAUNCH(cx, %s, %s, %d%s%s);\n", name, blocks, threads, *arguments ? ", " : "", arguments);
+  str_printf(e->a, &k->host, "DTCU_LAUNCH(cx, %s, %s, %d%s%s);\n", name, blocks, threads == 1 ? 32 : threads,
+             *arguments ? ", " : "", arguments);
   k->body = (Str){0};
   k->nparts++;
 }
@@ -89,7 +91,7 @@ static void zero(Kernel *k, const char *pointer, int64_t bytes) {
 static void kernel_end(Kernel *k) {
   Emit *e = k->e;
   Str *out = &e->kernels;
-  if (!k->on_host) launch(k, "1", 32);
+  if (!k->on_host) launch(k, "1", 1);
   k->needs_context = true;
   str_printf(e->a, out, "%sstatic void %s(dtrt_Context *cx", k->device.at ? k->device.at : "", k->name);
   for (int i = 0; i < k->param.n; i++) {

@@ -46,7 +46,7 @@ static const char *flat_count(Rows *r, const Flat *f, int from, int64_t *number)
 
 /* `/ 64 % 128`: a divisor must be of the width of what it divides. */
 static const char *divide(Rows *r, const char *x, char op, const char *by, int64_t number, bool small) {
-  if (number == 1 && op == '/') return x;
+  if (number == 1) return op == '/' ? x : "0";
   if (number >= 0) return arena_printf(r->e->a, "%s %c %s", x, op, by);
   return arena_printf(r->e->a, "%s %c %s(%s)", x, op, small ? "(int)" : "", by);
 }

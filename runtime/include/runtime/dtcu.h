@@ -88,4 +88,6 @@ inline void dtrt_collective(dtrt_Context *cx, int id, std::initializer_list<cons
   dtrt_collective(cx, id, src.begin(), dst.begin());
 }
 
+#include "runtime/dtcu_finish.h"
+
 #endif

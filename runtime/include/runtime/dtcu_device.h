@@ -41,6 +41,17 @@ static inline dim3 dtcu_grid(int64_t blocks) {
 }
 static inline dim3 dtcu_grid(dim3 blocks) { return blocks; }
 
+/* ---- threads and pointers ---------------------------------------------------------------------------------------- */
+
+/* A thread's number in the whole grid, and how many there are. */
+static __device__ __forceinline__ int64_t dtcu_thread() { return (int64_t)blockIdx.x * blockDim.x + threadIdx.x; }
+static __device__ __forceinline__ int64_t dtcu_threads() { return (int64_t)gridDim.x * blockDim.x; }
+
+/* These pointers are multiples of 16 bytes: what a thread loads of four neighbours becomes one load. */
+template <typename... T> static __device__ __forceinline__ void dtcu_aligned(T *__restrict__ &...p) {
+  ((p = (T *)__builtin_assume_aligned(p, 16)), ...);
+}
+
 /* ---- faults ------------------------------------------------------------------------------------------------------ */
 
 enum { DTCU_NO_FAULT, DTCU_OUT_OF_RANGE, DTCU_NOT_FINITE };
