@@ -128,7 +128,8 @@ const char *emit_layout_table(Emit *e, const Type *t, const char *wish) {
 Kernel *emit_kernel(Emit *e, const Op *op, const char *wish) {
   Kernel *k = NEW(e->a, Kernel);
   k->e = e;
-  const char *name = op->loc.line > 0 ? arena_printf(e->a, "%s_%d", wish, op->loc.line) : wish;
+  /* never a bare name: behind a function called x C++20 reads `threadIdx.x < n` as the beginning of template arguments */
+  const char *name = op->loc.line > 0 ? arena_printf(e->a, "%s_%d", wish, op->loc.line) : arena_printf(e->a, "make_%s", wish);
   k->name = emit_name(e, &e->global, name);
   return k;
 }

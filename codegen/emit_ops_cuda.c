@@ -79,18 +79,18 @@ Kernel *emit_scatter_cuda(Emit *e, const Op *op) {
   LINE("const int64_t column = part * %d + threadIdx.x %% %d;\n%s total = 0;\n", wide, wide, type);
   LINE("for (%s from = 0; from < %s; from += %d) {\nconst %s at = from + threadIdx.x;\nbool hit = false;\nif (at < %s) {\n",
        number, n, threads, number, n);
-  emit_unravel(k, &k->body, "at", nitem, items);
+  emit_unravel(k, &k->body, "at", nitem, items, NULL);
   Str now = {0};
   s.now = &now;
   const char *hit = is_for_row(&s, op, t);
   LINE("%shit = %s;\n}\n", now.at ? now.at : "", hit);
   LINE("const int hits = dtcu_block_list(hit, at, list);\nif (column < %s) {\n", ncol);
-  emit_unravel(k, &k->body, "column", ncolumn, columns);
+  emit_unravel(k, &k->body, "column", ncolumn, columns, NULL);
   LINE("for (int i = threadIdx.x / %d; i < hits; i += %d) {\n", wide, share);
-  emit_unravel(k, &k->body, "list[i]", nitem, items);
   s.hoisted.n = 0;
   now = (Str){0};
   const char *value = emit_expr(&s, op->body);
+  emit_unravel(k, &k->body, "list[i]", nitem, items, value);
   LINE("total += %s;\n}\n}\n}\n", value);
   if (share > 1) {
     LINE("shared[threadIdx.x] = total;\n__syncthreads();\n");
@@ -99,7 +99,7 @@ Kernel *emit_scatter_cuda(Emit *e, const Op *op) {
     LINE("__syncthreads();\n");
   }
   LINE("if (threadIdx.x < %d && column < %s) {\n", wide, ncol);
-  emit_unravel(k, &k->body, "column", ncolumn, columns);
+  emit_unravel(k, &k->body, "column", ncolumn, columns, NULL);
   LINE("%s[%s] = total;\n}\n}\n", out, emit_own_offset(&s, t, 0));
   emit_launch(k, grid, threads);
   emit_kernel_end(k, op, "adds by value, in order");
@@ -117,7 +117,7 @@ static void candidates(Scope *s, int threads) {
   Extent x[MAX_INDEX];
   int index[MAX_INDEX], n = extents(s, index, index_range(op->space.nout, op->space.n, index), x);
   LINE("for (int64_t i = threadIdx.x; i < %s; i += %d) {\n", emit_count(e, n, x), threads);
-  emit_unravel(k, &k->body, "i", n, x);
+  emit_unravel(k, &k->body, "i", n, x, NULL);
   emit_hoist(s);
   const char *value = emit_expr(s, op->body);
   LINE("const %s x = %s;\nconst int64_t place = %s;\n", emit_ctype(op->body->dtype), value, emit_reduced_number(s));

@@ -44,7 +44,7 @@ int64_t emit_most(int n, const Extent *x) {
 
 const char *emit_number_type(int n, const Extent *x) { return emit_most(n, x) <= INT32_MAX ? "unsigned" : "int64_t"; }
 
-void emit_unravel(Kernel *k, Str *out, const char *number, int n, const Extent *x) {
+void emit_unravel(Kernel *k, Str *out, const char *number, int n, const Extent *x, const char *user) {
   Emit *e = k->e;
   const char *behind = "1";
   for (int i = n - 1; i >= 0; i--) {
@@ -54,7 +54,7 @@ void emit_unravel(Kernel *k, Str *out, const char *number, int n, const Extent *
     for (int j = 0; j < i; j++) first &= !strcmp(x[j].count, "1");
     if (!first && strcmp(x[i].count, "1"))
       at = arena_printf(e->a, is_word(x[i].count) ? "%s %% %s" : "%s %% (%s)", at, x[i].count);
-    str_printf(e->a, out, "const int64_t %s = %s;\n", x[i].name, at);
+    if (!user || emit_uses(user, x[i].name)) str_printf(e->a, out, "const int64_t %s = %s;\n", x[i].name, at);
     behind = product(e, behind, x[i].count);
   }
 }
@@ -74,7 +74,7 @@ const char *emit_by_threads(Kernel *k, int threads, int n, const Extent *x, int 
   const char *item = emit_name(e, &k->local, "item");
   str_printf(e->a, &k->body, "for (%s %s = blockIdx.x * %d + threadIdx.x; %s < %s; %s += gridDim.x * %d) {\n",
              emit_number_type(n, x), item, threads, item, emit_count(e, n, x), item, threads);
-  emit_unravel(k, &k->body, item, n, x);
+  emit_unravel(k, &k->body, item, n, x, NULL);
   return blocks(e, emit_most(n, x), threads);
 }
 
@@ -83,7 +83,7 @@ const char *emit_by_blocks(Kernel *k, int n, const Extent *x) {
   const char *item = emit_name(e, &k->local, "item");
   str_printf(e->a, &k->body, "for (%s %s = blockIdx.x; %s < %s; %s += gridDim.x) {\n", emit_number_type(n, x), item, item,
              emit_count(e, n, x), item);
-  emit_unravel(k, &k->body, item, n, x);
+  emit_unravel(k, &k->body, item, n, x, NULL);
   return blocks(e, emit_most(n, x), 1);
 }
 

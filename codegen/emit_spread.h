@@ -19,7 +19,8 @@ int emit_threads(int64_t items); /* in a block that has so many to share */
 
 const char *emit_count(Emit *e, int n, const Extent *x); /* of the combinations, as C */
 int64_t emit_most(int n, const Extent *x);
-const char *emit_number_type(int n, const Extent *x);                               /* that holds their numbers */
-void emit_unravel(Kernel *k, Str *out, const char *number, int n, const Extent *x); /* declares the variables */
+const char *emit_number_type(int n, const Extent *x); /* that holds their numbers */
+/* Declares the variables; with `user`, a text, those that it uses. */
+void emit_unravel(Kernel *k, Str *out, const char *number, int n, const Extent *x, const char *user);
 
 #endif
