@@ -86,15 +86,9 @@ static const char *all_of(Arena *a, int n) {
 }
 
 static const char *compile_cuda(Arena *a, const char *folder, int n, const char *variant) {
-  Args v = {0};
+  const char *argv[] = {"sh", DTC_EMULATOR "/emulate.sh", variant, DTC_EMULATED, "program", "all.cu", NULL};
   write_text(a, folder, "all.cu", all_of(a, n));
-  ARGS(a, &v, DTC_CXX, "-x", "c++", "-std=c++20", "-O1", "-g", "-I" DTC_EMULATOR "/include", "-I" DTC_RUNTIME_SOURCE);
-  if (!strcmp(variant, "address")) ARGS(a, &v, "-fsanitize=address");
-  if (!strcmp(variant, "thread")) ARGS(a, &v, "-fsanitize=thread");
-  ARGS(a, &v, "all.cu", "-x", "none", "-o", "program", arena_printf(a, DTC_EMULATED "/libdtrt_cuda_%s.a", variant), "-ljansson",
-       "-lm", "-lpthread");
-  vec_push(a, v, NULL);
-  return run(a, folder, v.at, "build.log", COMPILE_SECONDS);
+  return run(a, folder, argv, "build.log", COMPILE_SECONDS);
 }
 
 static const char *compile(const Batch *b) {

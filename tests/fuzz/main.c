@@ -270,7 +270,7 @@ int main(int argc, char **argv) {
       {"verbose", 'v', NULL, 0, "print the failing program as it was made, too", 0},
       {"emitted", 'e', NULL, 0, "compile the emitted C and run it on real processes, too", 0},
       {"cuda", 'c', "VARIANT", OPTION_ARG_OPTIONAL,
-       "compile emitted CUDA and run it on the emulator: plain (the default), address, thread, checked", 0},
+       "compile emitted CUDA and run it on the emulator: plain (the default), address, checked", 0},
       {"model", 'm', "\"FILE D=8\"", 0, "instead of programs this model (and others, in turn), with sizes of dims", 0},
       {"keep-going", 'k', NULL, 0, "go on after a failure, up to 100", 0},
       {"no-shrink", 'q', NULL, 0, "do not shrink", 0},
