@@ -353,7 +353,8 @@ void __tsan_read_range(void *p, unsigned long n) { access(p, (unsigned)n, false,
 void __tsan_write_range(void *p, unsigned long n) { access(p, (unsigned)n, true, PC); }
 SIZED(1)
 SIZED(2)
-SIZED(4) SIZED(8) SIZED(16) ATOMIC(8, uint8_t) ATOMIC(16, uint16_t) ATOMIC(32, uint32_t)
+SIZED(4)
+SIZED(8) SIZED(16) ATOMIC(8, uint8_t) ATOMIC(16, uint16_t) ATOMIC(32, uint32_t)
     ATOMIC(64, uint64_t) void __tsan_atomic_thread_fence(int) {}
 void __tsan_atomic_signal_fence(int) {}
 }

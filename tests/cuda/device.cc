@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <pthread.h>
+#include <sched.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -174,8 +175,12 @@ void idle() {
   int held = depth;
   depth = 0;
   for (int i = 0; i < held; i++) pthread_mutex_unlock(&lock);
-  struct timespec t = {0, 20000};
-  nanosleep(&t, nullptr);
+  static unsigned calls; /* others are most often about to move something */
+  struct timespec t = {0, 50000};
+  if (++calls % 16)
+    sched_yield();
+  else
+    nanosleep(&t, nullptr);
   for (int i = 0; i < held; i++) pthread_mutex_lock(&lock);
   depth = held;
 }

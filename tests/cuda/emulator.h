@@ -157,11 +157,13 @@ Clock &stream_clock();
 void sync_device(const char *what);
 bool capturing();
 
-/* ---- nccl.cc ------------------------------------------------------------------------------------------------------------------
+/* ---- world.cc
+ * ------------------------------------------------------------------------------------------------------------------
  */
 
 /* Nothing can move in this process: true when no process can, with a text of who waits for whom in `why`. */
 bool all_stuck(std::string *why);
+void look(); /* before everything is looked at */
 void not_stuck();
 void polled_in_vain();
 

@@ -57,8 +57,11 @@ Step step(Op &op, uint32_t lane, Clock &clock) {
   return s;
 }
 
+bool stream_exists(cudaStream_t s) { return stream_of(s) != nullptr; }
+
 bool advance() {
   open_device(true);
+  look();
   std::vector<CUstream_st *> some;
   for (CUstream_st *s : streams)
     if (!s->queue.empty()) some.push_back(s);
@@ -145,6 +148,7 @@ cudaError_t enqueue(cudaStream_t stream, const char *name, Task task, bool clock
     for (CUstream_st *other : streams)
       if (other->blocking && other != s) push_wait(other, mark);
   }
+  not_stuck();
   perhaps_run();
   return cudaSuccess;
 }

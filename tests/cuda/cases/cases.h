@@ -10,8 +10,8 @@
 
 #define CHECK(call)                                                                                                              \
   do {                                                                                                                           \
-    if (int status = (int)(call)) {                                                                                              \
-      fprintf(stderr, "%s:%d: %s returned %d\n", __FILE__, __LINE__, #call, status);                                             \
+    if (int check_status = (int)(call)) {                                                                                        \
+      fprintf(stderr, "%s:%d: %s returned %d\n", __FILE__, __LINE__, #call, check_status);                                       \
       exit(1);                                                                                                                   \
     }                                                                                                                            \
   } while (0)
