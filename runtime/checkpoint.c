@@ -113,7 +113,8 @@ void rt_leaves_fill(Rt *rt) {
       read_leaf(rt, l);
     else if (l->kind == DTRT_PARAM)
       rt_draw(rt, l);
-    /* state starts as the zeros that fresh memory has */
+    else if (l->kind == DTRT_STATE)
+      rt_clear(rt, rt->cx.arena + l->offset, (size_t)rt_local_elements(&l->layout) * rt_dtype_size(l->layout.dtype));
   }
   rt_st_close(&rt->file);
 }

@@ -216,7 +216,6 @@ static void setup(Rt *rt) {
   if (rt->rank == 0) rt_save_check(rt), rt_report_open(rt);
   rt_comm_init(rt);
   rt_open(rt);
-  rt_comm_open(rt);
   rt_leaves_fill(rt);
   rt_world_barrier(rt);
   rt->began = rt->phase_began = rt_now();

@@ -189,8 +189,7 @@ void rt_rows_plan(Rt *rt, const dtrt_Layout *l, int64_t lo, int64_t hi, Plan *pl
 
 extern const bool rt_spans_hosts; /* its ranks may be started one by one, on several hosts */
 void rt_reserve(Rt *rt);          /* in the supervisor, before the ranks are forked */
-void rt_open(Rt *rt);             /* in a rank: its device and its arena, zeros; sets cx.arena, cx.workspace, cx.setting */
-void rt_comm_open(Rt *rt);        /* collectives are planned: gets ready for them */
+void rt_open(Rt *rt); /* in a rank, collectives are planned: its device, its arena; sets cx.arena, cx.workspace, cx.setting */
 void rt_close(Rt *rt);
 double rt_memory(const dtrt_Program *p); /* bytes per rank in all */
 
@@ -199,6 +198,9 @@ double rt_memory(const dtrt_Program *p); /* bytes per rank in all */
 void *rt_borrow(Rt *rt, const void *at, size_t bytes, bool read);
 /* Gives it back, written (at) or only read (NULL). */
 void rt_return(Rt *rt, void *at, void *view, size_t bytes);
+
+/* Zeros, where nothing was put into the arena yet. */
+void rt_clear(Rt *rt, void *at, size_t bytes);
 
 /* Runs a phase of the step. `plainly`: with the host looking at what happens inside. */
 void rt_run(Rt *rt, Phase phase, void (*f)(dtrt_Context *), bool plainly);

@@ -83,11 +83,11 @@ void rt_open(Rt *rt) {
   rt->cx.arena = t->arenas + (size_t)rt->rank * t->stride;
   rt->cx.workspace = rt->cx.arena + ((size_t)rt->p->arena_bytes + 4095) / 4096 * 4096;
   rt->cx.setting = rt->o.setting;
+  t->full = rt_alloc((size_t)rt->p->ncollectives, sizeof *t->full);
   rt_one_thread();
   touch(rt, rt->cx.arena, t->stride);
 }
 
-void rt_comm_open(Rt *rt) { rt->transport->full = rt_alloc((size_t)rt->p->ncollectives, sizeof *rt->transport->full); }
 void rt_close(Rt *rt) { free(rt->transport->full); }
 
 bool rt_in_arena(const Rt *rt, const void *mine) {
@@ -104,6 +104,8 @@ void *rt_borrow(Rt *rt, const void *at, size_t bytes, bool read) {
   return (void *)(uintptr_t)at;
 }
 void rt_return(Rt *rt, void *at, void *view, size_t bytes) { (void)rt, (void)at, (void)view, (void)bytes; }
+
+void rt_clear(Rt *rt, void *at, size_t bytes) { (void)rt, (void)at, (void)bytes; } /* fresh memory is zeros */
 
 void rt_run(Rt *rt, Phase phase, void (*f)(dtrt_Context *), bool plainly) {
   (void)phase, (void)plainly;
