@@ -269,7 +269,8 @@ static void fetch(Rt *rt, dtrt_dtype dtype, const Piece *p, int from, int64_t at
   size_t bytes = (size_t)n * rt_dtype_size(dtype);
   if (rt->rank != from && rt->rank != 0) return;
   if (rt->rank == from) {
-    Move m = {.nloops = p->nloops, .nsrc = 1, .run = p->run, .soff = p->soff, .at = at, .elements = n};
+    Move m = {};
+    m.nloops = p->nloops, m.nsrc = 1, m.run = p->run, m.soff = p->soff, m.at = at, m.elements = n;
     memcpy(m.count, p->count, sizeof m.count);
     memcpy(m.sstep, p->sstep, sizeof m.sstep);
     move_pack_one(rt, dtype, &m, mine, t->gather);

@@ -176,7 +176,8 @@ void finish_moves(Moves *m, int n, const Move *move, const int64_t *places, bool
 }
 
 void plan_exchange(const dtrt_Collective *c, const Comm *m, int i, Part *part) {
-  Building b = {.part = part, .dtype = c->to[i].dtype};
+  Building b = {};
+  b.part = part, b.dtype = c->to[i].dtype;
   int64_t size = (int64_t)rt_dtype_size(b.dtype);
   int64_t sent = plan_sends(&b, &c->from[i], &c->to[i], m);
   int npack = b.nmoves;
@@ -189,7 +190,8 @@ void plan_exchange(const dtrt_Collective *c, const Comm *m, int i, Part *part) {
 
 /* A box that is one run is reduced where it lies. */
 void plan_all_reduce(const dtrt_Collective *c, const Comm *m, int i, Part *part) {
-  Building b = {.part = part, .dtype = c->to[i].dtype};
+  Building b = {};
+  b.part = part, b.dtype = c->to[i].dtype;
   part->elements = m->plan[i].elements;
   if (m->plan[i].npieces == 0 || m->plan[i].piece[0].nloops == 0) return;
   part->packed = true;

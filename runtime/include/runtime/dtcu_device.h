@@ -82,7 +82,9 @@ static __device__ __noinline__ void dtcu_note(const dtcu_Context *cx, int kind, 
     if (atomicCAS(&cx->fault->lock, 0, 1) != 0) continue;
     __threadfence();
     if (f->kind == DTCU_NO_FAULT || line < f->line || (line == f->line && value < f->value)) {
-      f->line = line, f->value = value, f->limit = limit;
+      f->line = line;
+      f->value = value;
+      f->limit = limit;
       int n = 0;
       for (; tensor[n] && n + 1 < (int)sizeof f->tensor; n++) f->tensor[n] = tensor[n];
       f->tensor[n] = 0;
