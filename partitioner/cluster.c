@@ -28,8 +28,8 @@ typedef struct {
   bool even;
 } Levels;
 
-/* bytes: a multiply-add weighs as much as a byte, so no byte is bought with repeated products; nor are bytes spent to deal
-   uneven ones out better; other work only breaks ties. */
+/* bytes: a multiply-add weighs as much as a byte, so no byte is bought with repeated products (but those of heads.c); nor are
+   bytes spent to deal uneven ones out better; other work only breaks ties. */
 static const Levels BUILT_IN[] = {
     {"host", 1, {{0, 5e-6, 12e9}}, 50e9, 25e9},
     {"bytes", 1, {{0, 0, 1}}, 1, 1e30, true},

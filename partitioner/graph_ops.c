@@ -27,6 +27,18 @@ static double evened(const Factors *f, const Op *op, const Choice *c) {
   return part;
 }
 
+/* Is the product of grouped heads repeated on more ranks than there are heads left for each to have one? */
+static bool repeats_heads(const Graph *g, const Op *op, const Choice *c) {
+  const HeadCount *h = &g->r->heads[op->order];
+  int64_t ranks = mesh_devices(&g->r->m->mesh), heads = h->n;
+  for (int i = 0; i < op->space.n && h->n > 0; i++) {
+    int64_t k = split_count(&c->split[i]);
+    ranks /= k;
+    if (h->index >> i & 1) heads = (heads + k - 1) / k;
+  }
+  return h->n > 0 && ranks > heads;
+}
+
 /* Seconds that a rank works: multiply-adds of products, beyond its even share, which is due anyway (differences of large
    sums would drown what moves); of all else its result goes through memory twice, written and read (what an op reads was
    counted where it was made). */
@@ -42,6 +54,7 @@ static double work_cost(const Graph *g, const Op *op, const Choice *c) {
   double products = part_op_multiply_adds(op, extent);
   if (g->r->cluster->even) products *= evened(f, op, c);
   double share = part_op_multiply_adds(op, whole) / (double)mesh_devices(&g->r->m->mesh);
+  if (products > 0 && g->r->cluster->even && repeats_heads(g, op, c)) return g->tie * 1e-3 * (products - share);
   if (products > 0) return (products - share) / g->r->cluster->multiply_adds;
   if (is_fused(g, op)) return 0;
   return results * (double)(2 * dtype_size(graph_state(g, op->out[0])->home.dtype)) / g->r->cluster->memory;

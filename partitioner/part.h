@@ -72,6 +72,14 @@ ValueId part_hand_in(Module *m, Op *repeat, ValueId outer, bool stacked, const T
 typedef VEC(const char *) Names;
 Names part_behind(const Module *m, const Region *r, const Op *op, Arena *a);
 
+/* heads.c. Of products that make the keys or values of grouped heads, or gradients of them: how many heads these have, and
+   which of the op's indices they are; n = 0: it is no such product. By op->order. */
+typedef struct {
+  int64_t n;
+  uint32_t index;
+} HeadCount;
+HeadCount *part_heads(const Module *m, int nops, Arena *a);
+
 const char *pending_text(const Mesh *m, const Pending *p, Arena *a); /* "data, model" */
 
 #endif

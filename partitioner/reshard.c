@@ -336,6 +336,7 @@ void part_reshard(Module *m, PassContext *cx) {
   r.keep_gathered = cx->keep_gathered;
   r.state = NEW_ARRAY(scratch, ValueState, nvalues + 1);
   r.factors = NEW_ARRAY(scratch, Factors *, n + 1);
+  r.heads = part_heads(m, n, scratch);
   r.operands = NEW_ARRAY(scratch, Operands, n + 1);
   r.nops = n;
   r.decided = NEW_ARRAY(scratch, Decision, n + 1);
