@@ -1,14 +1,15 @@
 /* assign.c: the choice of layouts over the whole program. One mesh axis after the other, everything that the axis may do is
-   chosen at once, at least cost, while the other axes stay (graph.c, minsum.c); again and again until no axis finds
-   anything better. Every step makes the plan cheaper, so this ends, and never with a plan that costs more than the one it
-   began with (greedy.c).
+   chosen at once, at least cost, while the other axes stay (graph.c, minsum.c); then two axes, or all, as if they were one;
+   again and again until no move finds anything better. Every step makes the plan cheaper, so this ends, and never with a
+   plan that costs more than the one it began with (greedy.c).
 
      FSDP: x[b@data, d] . w[d@data, f]     the axis data: split b and gather w, or split d and reduce the result
+     x[b@(data, model), d] needed whole    either axis alone: two gathers in the place of one; both: none
 
    The innermost axis goes first. Where one axis has chosen, the next finds another problem, and where tables had to be
-   made small (minsum.h), another result; so small programs are planned from the outermost axis on as well, and in both
-   ways of making tables small, and the best plan is taken. In large ones an axis that saves less than a ten thousandth is
-   not worth another round. */
+   made small (minsum.h), another result; so small programs in which they had to be are planned in the other order as well,
+   all axes together first, and the better plan is taken. In large ones axes are not taken together, and one that saves less
+   than a ten thousandth is not worth another round. */
 #include "graph.h"
 
 enum {
@@ -54,14 +55,13 @@ static void put_plans(Reshard *r, const Plans *p) {
 /* That an axis finds nothing better than a plan, in one way of making tables small. */
 typedef struct {
   uint64_t plan;
-  int axis;
+  unsigned axes;
   bool hold, exact;
   double cost; /* of the plan */
 } DeadEnd;
 
 typedef struct {
   Reshard *r;
-  int n;             /* axes of more than one coordinate */
   int variables;     /* of the problem that was solved last */
   bool exact;        /* no table of the sweeps since this was set had to be made small */
   VEC(DeadEnd) dead; /* sweeps of small programs meet the same plans again and again */
@@ -97,30 +97,38 @@ static uint64_t hash_plan(const Reshard *r) {
   return h;
 }
 
-static const DeadEnd *dead_end(const Sweeps *s, uint64_t plan, int axis, bool hold) {
+static const DeadEnd *dead_end(const Sweeps *s, uint64_t plan, unsigned axes, bool hold) {
   for (int i = s->dead.n - 1; i >= 0; i--) {
     const DeadEnd *d = &s->dead.at[i];
-    if (d->plan == plan && d->axis == axis && d->hold == hold) return d;
+    if (d->plan == plan && d->axes == axes && d->hold == hold) return d;
   }
   return NULL;
 }
 
 /* Where nothing was made small there is but one way, and what it finds cannot be bettered by the same axis. */
-static void note_dead_end(Sweeps *s, int axis, bool hold, bool exact, double cost) {
+static void note_dead_end(Sweeps *s, unsigned axes, bool hold, bool exact, double cost) {
   uint64_t plan = hash_plan(s->r);
-  vec_push(s->r->scratch, s->dead, ((DeadEnd){plan, axis, hold, exact, cost}));
-  if (exact) vec_push(s->r->scratch, s->dead, ((DeadEnd){plan, axis, !hold, exact, cost}));
+  vec_push(s->r->scratch, s->dead, ((DeadEnd){plan, axes, hold, exact, cost}));
+  if (exact) vec_push(s->r->scratch, s->dead, ((DeadEnd){plan, axes, !hold, exact, cost}));
 }
 
 /* ---- sweeps ---------------------------------------------------------------------------------------------------------- */
 
-static double improve(Sweeps *s, int axis, bool hold, bool *better) {
-  const DeadEnd *known = dead_end(s, hash_plan(s->r), axis, hold);
+/* Axes that are chosen together, as if they were one. */
+typedef struct {
+  int n, axis[MAX_AXES];
+  unsigned axes;
+} Move;
+
+enum { MAX_MOVES = MAX_AXES * (MAX_AXES + 1) / 2 + 1 };
+
+static double improve(Sweeps *s, const Move *move, bool hold, bool *better) {
+  const DeadEnd *known = dead_end(s, hash_plan(s->r), move->axes, hold);
   *better = false;
   if (known) s->exact &= known->exact;
   if (known) return known->cost;
   Arena *a = arena_new();
-  Graph *g = graph_build(s->r, axis, a);
+  Graph *g = graph_build(s->r, move->n, move->axis, a);
   const MinSum *p = graph_problem(g);
   int *x = NEW_ARRAY(a, int, p->n + 1);
   graph_now(g, x);
@@ -131,59 +139,55 @@ static double improve(Sweeps *s, int axis, bool hold, bool *better) {
   s->exact &= exact;
   *better = after < before * (1 - (large ? 1e-4 : 1e-9));
   if (*better) graph_decide(g, x);
-  if (!*better || exact) note_dead_end(s, axis, hold, exact, *better ? after : before);
+  if (!*better || exact) note_dead_end(s, move->axes, hold, exact, *better ? after : before);
   arena_free(a);
   return *better ? after : before;
 }
 
-/* Visits the axes in order until none finds anything better; the cost that is left. */
-static double sweep(Sweeps *s, const int *axis, bool hold) {
+/* Tries the moves in order until none finds anything better; the cost that is left. */
+static double sweep(Sweeps *s, int n, const Move *move, bool hold) {
   double cost = 0;
-  for (int i = 0, since = 0; i < MAX_SWEEPS * s->n && since < s->n; i++) {
+  for (int i = 0, since = 0; i < MAX_SWEEPS * n && since < n; i++) {
     bool better;
-    cost = improve(s, axis[i % s->n], hold, &better);
+    cost = improve(s, &move[i % n], hold, &better);
     since = better ? 0 : since + 1;
   }
   return cost;
 }
 
-/* The same, also by holding variables, as often as that helps. */
-static double sweep_on(Sweeps *s, const int *axis, double cost) {
-  for (double now = cost;; cost = now) {
-    sweep(s, axis, true);
-    now = sweep(s, axis, false);
-    if (now >= cost * (1 - 1e-9)) return now;
-  }
+static void add_move(int *n, Move *move, int naxes, const int *axis) {
+  Move *m = &move[(*n)++];
+  *m = (Move){.n = naxes};
+  for (int i = 0; i < naxes; i++) m->axis[i] = axis[i], m->axes |= 1u << axis[i];
+}
+
+/* One axis each, the innermost first; then any two; then all. Returns how many; *single: how many of them are one axis. */
+static int find_moves(const Mesh *m, Move move[MAX_MOVES], int *single) {
+  int axis[MAX_AXES], naxes = 0, n = 0;
+  for (int i = 0; i < m->naxes; i++)
+    if (m->axis[i].size > 1) axis[naxes++] = i;
+  for (int i = naxes - 1; i >= 0; i--) add_move(&n, move, 1, &axis[i]);
+  *single = n;
+  for (int i = naxes - 1; i >= 0; i--)
+    for (int j = naxes - 1; j > i; j--) add_move(&n, move, 2, (int[]){axis[i], axis[j]});
+  if (naxes > 2) add_move(&n, move, naxes, axis);
+  return n;
 }
 
 void assign_layouts(Reshard *r) {
-  const Mesh *m = &r->m->mesh;
-  Sweeps s = {.r = r};
-  int axis[2][MAX_AXES];
-  for (int i = 0; i < m->naxes; i++)
-    if (m->axis[i].size > 1) axis[1][s.n++] = i;
-  for (int i = 0; i < s.n; i++) axis[0][i] = axis[1][s.n - 1 - i];
+  Sweeps s = {.r = r, .exact = true};
+  Move move[MAX_MOVES], other_way[MAX_MOVES];
+  int single, n = find_moves(&r->m->mesh, move, &single);
+  for (int i = 0; i < n; i++) other_way[i] = move[n - 1 - i];
   for (int v = 0; v < r->m->values.n; v++) /* a single use has it made as it needs it */
     if (r->state[v].uses.n < 2 && !r->state[v].pinned) r->state[v].delivers = false;
-  if (s.n == 0) return;
-  const Plans *greedy = r->nops < MIDDLING ? take_plans(r) : NULL, *best = NULL;
-  double least = 0;
-  bool settled[2] = {false, s.n == 1}; /* by order: nothing was made small, so that there is but one way */
-  for (int start = 0; start < 4; start++) {
-    static const struct {
-      int order;
-      bool hold;
-    } starts[] = {{0, false}, {1, true}, {1, false}, {0, true}};
-    const int order = starts[start].order;
-    if (settled[order]) continue;
-    if (start > 0) put_plans(r, greedy);
-    s.exact = true;
-    double cost = sweep(&s, axis[order], starts[start].hold);
-    if (!greedy || s.variables * s.n > MIDDLING) return;
-    if (s.variables * s.n <= SMALL) cost = sweep_on(&s, axis[order], cost);
-    settled[order] = s.exact;
-    if (!best || cost < least) best = take_plans(r), least = cost;
-    if (s.variables * s.n > SMALL && start == 1) break;
-  }
-  put_plans(r, best);
+  if (n == 0) return;
+  const Plans *greedy = r->nops < SMALL ? take_plans(r) : NULL;
+  double cost = sweep(&s, single, move, false);
+  if (s.variables * single > MIDDLING) return;
+  if (n > single) cost = sweep(&s, n, move, false);
+  if (!greedy || s.exact || s.variables * single > SMALL) return;
+  const Plans *first = take_plans(r);
+  put_plans(r, greedy);
+  if (sweep(&s, n, other_way, true) >= cost) put_plans(r, first);
 }

@@ -44,9 +44,10 @@ void graph_region(Graph *g, const Region *region, double times) {
   }
 }
 
-Graph *graph_build(Reshard *r, int axis, Arena *a) {
+Graph *graph_build(Reshard *r, int n, const int *axis, Arena *a) {
   Graph *g = NEW(a, Graph);
-  *g = (Graph){.r = r, .a = a, .axis = axis};
+  *g = (Graph){.r = r, .a = a, .n = n};
+  for (int k = 0; k < n; k++) g->axis[k] = axis[k], g->whole[k] = axis_whole(&r->m->mesh, axis[k]), g->axes |= 1u << axis[k];
   for (int i = 0; i < r->m->mesh.naxes; i++)
     if (g->tie == 0 || g->tie > 1e-6 / r->cluster->bandwidth[i]) g->tie = 1e-6 / r->cluster->bandwidth[i];
   g->port = NEW_ARRAY(a, Port, r->m->values.n + 1);
@@ -63,12 +64,17 @@ void graph_now(const Graph *g, int *x) {
 
 /* ---- back into decisions ---------------------------------------------------------------------------------------------- */
 
+static void set_home(ValueState *s, const Type *home, bool delivers) {
+  s->delivers = delivers;
+  for (int d = 0; d < home->rank && home->pending.n == 0; d++) s->home.dim[d].split = home->dim[d].split;
+}
+
 static void decide_home(Graph *g, const HomeVar *h, int k) {
-  ValueState *s = &g->r->state[h->v];
   const Type *home = graph_type(g, h->home[k]);
-  s->delivers = h->home[k] != h->raw[k];
-  if (home->pending.n > 0) return;
-  for (int d = 0; d < home->rank; d++) s->home.dim[d].split = home->dim[d].split;
+  bool delivers = h->home[k] != h->raw[k];
+  set_home(&g->r->state[h->v], home, delivers);
+  for (int i = 0; i < g->twins.n; i++)
+    if (g->twins.at[i].first == h->v) set_home(&g->r->state[g->twins.at[i].v], home, delivers);
 }
 
 static void decide_place(Graph *g, const PlaceVar *p, int k) {

@@ -1,5 +1,6 @@
-/* graph.h: the layouts of a whole program as choices whose costs add up in pairs (minsum.h), one mesh axis at a time:
-   what all other axes do is held. reshard.h has what was decided so far; assign.c goes over the axes. */
+/* graph.h: the layouts of a whole program as choices whose costs add up in pairs (minsum.h), one mesh axis at a time, or
+   several as if they were one: what all other axes do is held. reshard.h has what was decided so far; assign.c goes over the
+   axes. */
 #ifndef DTC_GRAPH_H
 #define DTC_GRAPH_H
 
@@ -8,21 +9,25 @@
 
 typedef struct Graph Graph;
 
-/* The choices that axis `axis` leaves. They are numbered so that graph_now fills in what is decided at present. graph.c */
-Graph *graph_build(Reshard *r, int axis, Arena *a);
+/* The choices that n axes, ascending, leave, which are used as if they were one. They are numbered so that graph_now fills in
+ * what is decided at present. graph.c */
+Graph *graph_build(Reshard *r, int n, const int *axis, Arena *a);
 const MinSum *graph_problem(const Graph *g);
 void graph_now(const Graph *g, int *x);
 void graph_decide(Graph *g, const int *x); /* writes the choices back: r->decided, homes */
 
 /* ---- between graph.c, graph_vars.c, graph_ops.c and graph_repeat.c ------------------------------------------- */
 
-enum { MAX_ENTRIES = 128 }; /* choices of a variable; more are left out: tables stay small */
+enum {
+  MAX_ENTRIES = 128, /* choices of a variable; more are left out: tables stay small */
+  MAX_USES = 2 * MAX_PARTS
+};
 
-/* How an op uses the axis. */
+/* How an op uses the axes: what it does at present may be different for each. */
 typedef struct {
-  int n, factor[MAX_PARTS], pos[MAX_PARTS]; /* inserted into the factor's split at that place */
-  AxisPart part[MAX_PARTS];
-  unsigned passes; /* operand slots taken pending over the axis */
+  int n, factor[MAX_USES], pos[MAX_USES]; /* inserted into the factor's split at that place, one after the other */
+  AxisPart part[MAX_USES];
+  unsigned passes[MAX_AXES]; /* by axis: operand slots taken pending over it */
 } Strategy;
 
 typedef struct {
@@ -51,11 +56,18 @@ typedef struct {
   double times;
 } Port;
 
+/* A slice that comes as the loop before had it: both have one home. */
+typedef struct {
+  ValueId first, v;
+} Twin;
+
 struct Graph {
   Reshard *r;
   Arena *a;
-  int axis;
-  double tie; /* seconds, far below what a byte takes: ties go to fewer bytes, then fewer steps */
+  int n, axis[MAX_AXES];
+  unsigned axes;            /* the same as bits */
+  AxisPart whole[MAX_AXES]; /* of each */
+  double tie;               /* seconds, far below what a byte takes: ties go to fewer bytes, then fewer steps */
   MinSum p;
   int cap;
   int *now; /* the present choice of each variable */
@@ -64,6 +76,7 @@ struct Graph {
   VEC(PlaceVar *) places;
   Port *port;     /* by value */
   ValueId *slice; /* by value: the argument that was the first to take it slice by slice, or -1 */
+  VEC(Twin) twins;
 };
 
 static inline const ValueState *graph_state(const Graph *g, ValueId v) { return &g->r->state[v]; }
@@ -83,20 +96,20 @@ void graph_connect(Graph *g, const Port *p, int var, int n, const int *need, dou
 /* What the choices of var (-1: one) make of v; its home, where it has one, becomes a variable. */
 void graph_set_port(Graph *g, ValueId v, int var, int n, const int *raw, double times);
 void graph_set_one(Graph *g, ValueId v, const Type *t, double times); /* v is made as t, whatever is chosen */
-/* A variable for the layout of v, which a repeat hands around; pending: it may also be pending over the axis. */
+/* A variable for the layout of v, which a repeat hands around; pending: it may also be pending over the axes. */
 PlaceVar *graph_place(Graph *g, ValueId v, unsigned fixed, bool pending);
 bool graph_kept_slice(const Graph *g, ValueId v);
 
 /* graph_vars.c: layouts */
 int graph_layout(Graph *g, const Type *t);
 const Type *graph_type(const Graph *g, int layout);
-bool graph_worth_splitting(const Graph *g, const Split *s, int64_t n); /* n elements that s splits, by the axis too */
-bool graph_in_order(const Graph *g, const Split *s, int pos);          /* may the axis stand there? */
+/* The axes split s, of a dim of `size` elements, from that place of its list on; false: that is not worth trying. */
+bool graph_split(const Graph *g, Split *s, int pos, int64_t size);
 Type type_complete(const Type *t);
-Split split_without(const Split *s, int axis);
+Split split_without(const Split *s, unsigned axes);
 void split_insert(Split *s, int pos, AxisPart p);
 bool pending_over(const Pending *p, int axis);
-Pending pending_without(const Pending *p, int axis);
+Pending pending_without(const Pending *p, unsigned axes);
 
 /* graph_ops.c */
 void graph_op(Graph *g, const Op *op, double times);

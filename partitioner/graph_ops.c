@@ -74,7 +74,7 @@ static double block_cost(Graph *g, const Op *op, const Choice *c, const Pending 
 static Choice base_choice(const Graph *g, const Op *op) {
   Choice c = {0};
   const Decision *d = &g->r->decided[op->order];
-  for (int i = 0; i < g->r->factors[op->order]->n; i++) c.split[i] = split_without(&d->split[i], g->axis);
+  for (int i = 0; i < g->r->factors[op->order]->n; i++) c.split[i] = split_without(&d->split[i], g->axes);
   return c;
 }
 
@@ -82,67 +82,76 @@ static void apply(Choice *c, const Strategy *s) {
   for (int i = 0; i < s->n; i++) split_insert(&c->split[s->factor[i]], s->pos[i], s->part[i]);
 }
 
-static Strategy present_strategy(const Graph *g, const Op *op) {
-  const Decision *d = &g->r->decided[op->order];
+/* How a choice of splits uses the axes. */
+static Strategy strategy_of(const Graph *g, const Op *op, const Split *split) {
   Strategy s = {0};
   for (int i = 0; i < g->r->factors[op->order]->n; i++)
-    for (int k = 0; k < d->split[i].n; k++) {
-      if (d->split[i].part[k].axis != g->axis) continue;
-      assert(s.n < MAX_PARTS && "an axis has few parts");
-      s.factor[s.n] = i, s.pos[s.n] = k, s.part[s.n] = d->split[i].part[k];
+    for (int k = 0; k < split[i].n; k++) {
+      if (!(g->axes >> split[i].part[k].axis & 1)) continue;
+      assert(s.n < MAX_USES && "an axis has few parts");
+      s.factor[s.n] = i, s.pos[s.n] = k, s.part[s.n] = split[i].part[k];
       s.n++;
     }
-  for (int o = 0; o < op->nin; o++)
-    if (o < 32 && pending_over(&d->sums[o], g->axis)) s.passes |= 1u << o;
+  return s;
+}
+
+static Strategy present_strategy(const Graph *g, const Op *op) {
+  const Decision *d = &g->r->decided[op->order];
+  Strategy s = strategy_of(g, op, d->split);
+  for (int k = 0; k < g->n; k++)
+    for (int o = 0; o < op->nin; o++)
+      if (o < 32 && pending_over(&d->sums[o], g->axis[k])) s.passes[k] |= 1u << o;
   return s;
 }
 
 static bool same_strategy(const Strategy *a, const Strategy *b) {
-  if (a->n != b->n || a->passes != b->passes) return false;
+  if (a->n != b->n || memcmp(a->passes, b->passes, sizeof a->passes)) return false;
   for (int i = 0; i < a->n; i++)
     if (a->factor[i] != b->factor[i] || a->pos[i] != b->pos[i] || !part_equal(a->part[i], b->part[i])) return false;
   return true;
 }
 
-static int add_strategy(const Graph *g, OpVar *v, Strategy s) {
+static void add_strategy(const Graph *g, OpVar *v, Strategy s) {
   for (int i = 0; i < v->strategy.n; i++)
-    if (same_strategy(&v->strategy.at[i], &s)) return i;
+    if (same_strategy(&v->strategy.at[i], &s)) return;
   if (v->strategy.n < MAX_ENTRIES) vec_push(g->a, v->strategy, s);
-  return v->strategy.n - 1;
+}
+
+/* ---- what may be done --------------------------------------------------------------------------------------------- */
+
+/* Adds strategies with factor i split by the axes, at each place where they may stand; and then factor j as well. */
+static void add_split(const Graph *g, OpVar *v, const Choice *base, int i, int j) {
+  const Factors *f = g->r->factors[v->op->order];
+  for (int pos = 0; pos <= base->split[i].n && f->splits[i]; pos++) {
+    Choice c = *base;
+    if (!graph_split(g, &c.split[i], pos, f->range[i])) continue;
+    if (j < 0)
+      add_strategy(g, v, strategy_of(g, v->op, c.split));
+    else
+      add_split(g, v, &c, j, -1);
+  }
 }
 
 static void add_splits(const Graph *g, OpVar *v, const Choice *base) {
-  const Factors *f = g->r->factors[v->op->order];
-  AxisPart whole = axis_whole(&g->r->m->mesh, g->axis);
-  for (int i = 0; i < f->n; i++) {
-    if (!f->splits[i] || !graph_worth_splitting(g, &base->split[i], f->range[i]) || base->split[i].n == MAX_PARTS) continue;
-    for (int pos = 0; pos <= base->split[i].n; pos++)
-      if (graph_in_order(g, &base->split[i], pos)) add_strategy(g, v, (Strategy){1, {i}, {pos}, {whole}, 0});
-  }
+  for (int i = 0; i < g->r->factors[v->op->order]->n; i++) add_split(g, v, base, i, -1);
 }
 
 /* Both along what an argmax or a topk runs, and of its results. */
 static void add_spread(const Graph *g, OpVar *v, const Choice *base) {
   const Factors *f = g->r->factors[v->op->order];
-  AxisPart whole = axis_whole(&g->r->m->mesh, g->axis);
-  for (int i = 0; i < f->n; i++) {
-    if (!block_spreads(v->op, i) || !f->splits[i] || base->split[i].n == MAX_PARTS) continue;
-    if (!graph_worth_splitting(g, &base->split[i], f->range[i])) continue;
-    for (int k = 0; k < f->n; k++) {
-      if (!f->blocks[k] || !graph_worth_splitting(g, &base->split[k], f->range[k]) || base->split[k].n == MAX_PARTS) continue;
-      for (int a = 0; a <= base->split[i].n; a++)
-        for (int b = 0; b <= base->split[k].n; b++)
-          if (graph_in_order(g, &base->split[i], a) && graph_in_order(g, &base->split[k], b))
-            add_strategy(g, v, (Strategy){2, {i, k}, {a, b}, {whole, whole}, 0});
-    }
-  }
+  for (int i = 0; i < f->n; i++)
+    for (int j = 0; j < f->n && block_spreads(v->op, i); j++)
+      if (f->blocks[j]) add_split(g, v, base, i, j);
 }
 
 static bool may_be_pending(const Graph *g, ValueId v) {
   const Port *p = &g->port[v];
-  for (int i = 0; i < p->n && !p->hidden; i++)
-    if (pending_over(&graph_type(g, p->raw[i])->pending, g->axis) && graph_type(g, p->raw[i])->pending.kind == RED_SUM)
-      return true;
+  for (int i = 0; i < p->n && !p->hidden; i++) {
+    const Pending *is = &graph_type(g, p->raw[i])->pending;
+    bool all = is->kind == RED_SUM;
+    for (int k = 0; k < g->n; k++) all &= pending_over(is, g->axis[k]);
+    if (all) return true;
+  }
   return false;
 }
 
@@ -158,17 +167,19 @@ static void add_passes(const Graph *g, OpVar *v) {
     Strategy s = {0};
     memset(pending, 0, sizeof pending);
     for (int i = 0; i < n; i++)
-      if (set >> i & 1) pending[slot[i]] = true, s.passes |= 1u << slot[i];
+      if (set >> i & 1) pending[slot[i]] = true, s.passes[0] |= 1u << slot[i];
+    for (int k = 1; k < g->n; k++) s.passes[k] = s.passes[0];
     if (op->nin <= 32 && ex_linear_in(op->body, pending)) add_strategy(g, v, s);
   }
 }
 
 /* What slot o is pending over when it is taken, under a strategy; all: what the results are, by operands. */
 static Pending slot_sums(const Graph *g, const Op *op, const Strategy *s, int o) {
-  Pending p = pending_without(&g->r->decided[op->order].sums[o], g->axis);
-  if (o < 32 && s->passes >> o & 1) {
+  Pending p = pending_without(&g->r->decided[op->order].sums[o], g->axes);
+  for (int k = 0; k < g->n && o < 32; k++) {
+    if (!(s->passes[k] >> o & 1)) continue;
     p.kind = RED_SUM;
-    p.part[p.n++] = axis_whole(&g->r->m->mesh, g->axis);
+    p.part[p.n++] = g->whole[k];
   }
   return p;
 }
@@ -182,6 +193,8 @@ static Pending all_sums(const Graph *g, const Op *op, const Strategy *s) {
   }
   return all;
 }
+
+/* ---- the variable -------------------------------------------------------------------------------------------------- */
 
 /* Not both split over the axis and pending over what the others pass on: each axis is used once, but for results that are
    spread over the axes of chunks. */

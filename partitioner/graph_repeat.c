@@ -45,6 +45,7 @@ static void add_slice(Graph *g, const Op *op, int i, double times, double inner)
   const Type *like = &graph_state(g, arg)->home;
   if (graph_kept_slice(g, arg) && g->slice[op->in[i]] >= 0) {
     g->port[arg] = g->port[g->slice[op->in[i]]];
+    vec_push(g->a, g->twins, ((Twin){g->slice[op->in[i]], arg}));
     return;
   }
   g->slice[op->in[i]] = arg;
@@ -57,13 +58,13 @@ static void add_slice(Graph *g, const Op *op, int i, double times, double inner)
   place_port(g, p, inner);
 }
 
-/* Pending slices may be stacked when nothing but ops take the whole, and it is not split over the axis. */
+/* Pending slices may be stacked when nothing but ops take the whole, and it is not split over the axes. */
 static bool may_stack_pending(const Graph *g, const Op *op, int i) {
   const ValueState *s = graph_state(g, op->out[i]);
-  if (i >= op->nout - op->nsaved || type_uses(&s->wish, axis_whole(&g->r->m->mesh, g->axis))) return false;
-  for (int k = 0; k < s->uses.n; k++)
-    if (s->uses.at[k].op->kind == OP_REPEAT) return false;
-  return true;
+  bool may = i < op->nout - op->nsaved;
+  for (int k = 0; k < g->n; k++) may &= !type_uses(&s->wish, g->whole[k]);
+  for (int k = 0; k < s->uses.n; k++) may &= s->uses.at[k].op->kind != OP_REPEAT;
+  return may;
 }
 
 /* What is saved for the reverse is saved as it is made, and gathered again there, unless --keep-gathered. */

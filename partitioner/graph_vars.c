@@ -89,11 +89,11 @@ void graph_connect(Graph *g, const Port *p, int var, int n, const int *need, dou
 
 /* ---- the axis in a split ------------------------------------------------------------------------------------ */
 
-Split split_without(const Split *s, int axis) {
+Split split_without(const Split *s, unsigned axes) {
   Split out = *s;
   out.n = 0;
   for (int i = 0; i < s->n; i++)
-    if (s->part[i].axis != axis) out.part[out.n++] = s->part[i];
+    if (!(axes >> s->part[i].axis & 1)) out.part[out.n++] = s->part[i];
   return out;
 }
 
@@ -108,53 +108,57 @@ bool pending_over(const Pending *p, int axis) {
   return false;
 }
 
-Pending pending_without(const Pending *p, int axis) {
+Pending pending_without(const Pending *p, unsigned axes) {
   Pending out = *p;
   out.n = 0;
   for (int i = 0; i < p->n; i++)
-    if (p->part[i].axis != axis) out.part[out.n++] = p->part[i];
+    if (!(axes >> p->part[i].axis & 1)) out.part[out.n++] = p->part[i];
   if (out.n == 0) out.kind = RED_NONE;
   return out;
 }
 
-static Type type_without(const Type *t, int axis, unsigned but) {
+static Type type_without(const Type *t, unsigned axes, unsigned but) {
   Type out = *t;
   for (int d = 0; d < t->rank; d++)
-    if (!(but >> d & 1)) out.dim[d].split = split_without(&t->dim[d].split, axis);
-  out.pending = pending_without(&t->pending, axis);
+    if (!(but >> d & 1)) out.dim[d].split = split_without(&t->dim[d].split, axes);
+  out.pending = pending_without(&t->pending, axes);
   return out;
-}
-
-/* Is there something for at least half of the parts? Splits into more are left to those who ask for them. */
-bool graph_worth_splitting(const Graph *g, const Split *s, int64_t n) {
-  return n > 1 && split_count(s) * g->r->m->mesh.axis[g->axis].size < 2 * n;
 }
 
 /* May the axis stand at that place of a list: at its end, where it only divides chunks further, or with outer axes before
    it and inner ones behind it, unless somebody wrote it otherwise? */
-bool graph_in_order(const Graph *g, const Split *s, int pos) {
+static bool in_order(const Graph *g, int axis, const Split *s, int pos) {
   if (pos == s->n) return true;
   for (int i = 0; i < s->n; i++) {
-    int first = i < pos ? s->part[i].axis : g->axis, second = i < pos ? g->axis : s->part[i].axis;
+    int first = i < pos ? s->part[i].axis : axis, second = i < pos ? axis : s->part[i].axis;
     if (first > second && !(g->r->inverted[first] >> second & 1)) return false;
   }
   return true;
 }
 
-/* The layouts of t that differ only in how the axis splits its open dims: not at all, or one dim at any place in its
-   list. Dims of `fixed` stay as they are. */
+bool graph_split(const Graph *g, Split *s, int pos, int64_t size) {
+  int64_t parts = split_count(s);
+  for (int k = 0; k < g->n; k++) parts *= g->whole[k].size;
+  /* there is something for at least half of the parts; splits into more are left to those who ask for them */
+  if (size <= 1 || parts >= 2 * size || s->n + g->n > MAX_PARTS) return false;
+  for (int k = 0; k < g->n; k++)
+    if (!in_order(g, g->axis[k], s, pos)) return false;
+  for (int k = 0; k < g->n; k++) split_insert(s, pos + k, g->whole[k]);
+  return true;
+}
+
+/* The layouts of t that differ only in how the axes split its open dims: not at all, or one dim at any place in its list.
+   Dims of `fixed` stay as they are. */
 static int variants(Graph *g, const Type *t, unsigned fixed, int *out, int max) {
-  Type base = type_without(t, g->axis, fixed);
+  Type base = type_without(t, g->axes, fixed);
   int n = 0;
+  bool used = false;
   out[n++] = graph_layout(g, &base);
-  AxisPart whole = axis_whole(&g->r->m->mesh, g->axis);
-  for (int d = 0; d < t->rank && !type_uses(&base, whole); d++) {
-    const Split *s = &base.dim[d].split;
-    if (fixed >> d & 1 || !graph_worth_splitting(g, s, base.dim[d].size) || s->n == MAX_PARTS) continue;
-    for (int pos = 0; pos <= s->n && n < max; pos++) {
-      if (!graph_in_order(g, s, pos)) continue;
+  for (int k = 0; k < g->n; k++) used |= type_uses(&base, g->whole[k]);
+  for (int d = 0; d < t->rank && !used; d++) {
+    for (int pos = 0; pos <= base.dim[d].split.n && n < max && !(fixed >> d & 1); pos++) {
       Type one = base;
-      split_insert(&one.dim[d].split, pos, whole);
+      if (!graph_split(g, &one.dim[d].split, pos, t->dim[d].size)) continue;
       one.dim[d].split.granule = t->dim[d].split.granule;
       out[n++] = graph_layout(g, &one);
     }
@@ -249,9 +253,9 @@ PlaceVar *graph_place(Graph *g, ValueId v, unsigned fixed, bool pending) {
   p->v = v;
   p->n = variants(g, &present, fixed, p->layout, MAX_HOMES);
   if (pending) {
-    Type t = type_without(&present, g->axis, 0);
+    Type t = type_without(&present, g->axes, 0);
     t.pending.kind = RED_SUM;
-    t.pending.part[t.pending.n++] = axis_whole(&g->r->m->mesh, g->axis);
+    for (int k = 0; k < g->n; k++) t.pending.part[t.pending.n++] = g->whole[k];
     p->layout[p->n++] = graph_layout(g, &t);
   }
   int is = graph_layout(g, &present), now = find(p->layout, p->n, is);

@@ -39,6 +39,9 @@ void part_carry(const Op *op, const OperandFactors *f, const Type *t, int d, Spl
 /* separate.c. Reads of one operand that lie apart, and those that wrap around, become reads of several operands. */
 void part_separate(Module *m);
 
+/* terms.c. Terms of a sum that may be pending are added by an op of their own, so that they end together. */
+void part_terms(Module *m);
+
 /* boxes.c */
 bool pending_has(const Pending *p, AxisPart x);
 /* What the step from one layout to another is called: slice, all_gather, all_to_all, permute or exchange for complete

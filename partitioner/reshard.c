@@ -327,6 +327,7 @@ static void assign_within(Reshard *r, int64_t limit) {
 
 void part_reshard(Module *m, PassContext *cx) {
   part_separate(m);
+  part_terms(m);
   Arena *scratch = arena_new();
   int n = part_number(m), nvalues = m->values.n;
   Reshard r = {.m = m, .scratch = scratch};
