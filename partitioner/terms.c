@@ -6,21 +6,27 @@
      %d.x[b,t,d]       = nest %d.y[b,t,d] + %d.x.terms[b,t,d]
 
    A pending sum passes an op only if all terms are pending, so that %d.y, which is complete, would end p and q one by one;
-   now they end together. Before the pass reshard decides what stays pending. */
+   now they end together. A sum that only such a sum reads is opened: its terms are among them. Before the pass reshard
+   decides what stays pending. */
 #include "part.h"
 
 enum { MAX_TERMS = 64, MAX_MAPS = 8 /* looked through */ };
 
 typedef struct {
-  const Expr *x;
+  Expr *x;
   bool minus, pends;
 } Addend;
 
 typedef struct {
   Module *m;
-  const Op *op;
-  int n, pending;
+  const Region *region;
+  int n0;          /* values before any was made here */
+  const int *uses; /* of each of them */
+  Op *op;
+  int pending, complete; /* how many terms may be, or may not */
+  int n, depth;
   Addend term[MAX_TERMS];
+  bool opened; /* terms of other sums are among them, so that these are no longer needed */
 } Terms;
 
 static bool may_pend(const Module *m, ValueId v, int maps);
@@ -43,14 +49,74 @@ static bool may_pend(const Module *m, ValueId v, int maps) {
   return def->kind == OP_NEST && def->reduce == RED_NONE && passes(m, def, def->body, maps - 1);
 }
 
-static void add_terms(Terms *t, const Expr *x, bool minus) {
+/* ---- the terms ---------------------------------------------------------------------------------------------------- */
+
+/* The sum whose only reader this is: its terms may be taken as terms here. */
+static const Op *sum_read(const Terms *t, const Op *op, const Expr *x) {
+  if (x->op != EX_READ || x->otherwise) return NULL;
+  const Value *v = &t->m->values.at[op->in[x->operand]];
+  const Op *def = v->def;
+  bool sum = op->in[x->operand] < t->n0 && def && def->kind == OP_NEST && def->reduce == RED_NONE &&
+             (def->body->op == EX_ADD || def->body->op == EX_SUB);
+  if (!sum || v->region != t->region || t->uses[op->in[x->operand]] != 1) return NULL;
+  for (int d = 0; d < v->type.rank; d++)
+    if (v->type.dim[d].split.fixed || ix_by_value(x->ix[d])) return NULL;
+  return def;
+}
+
+static void count_terms(Terms *t, const Op *op, const Expr *x, int depth) {
   if (x->op == EX_ADD || x->op == EX_SUB) {
-    add_terms(t, x->arg[0], minus);
-    add_terms(t, x->arg[1], minus != (x->op == EX_SUB));
+    count_terms(t, op, x->arg[0], depth);
+    count_terms(t, op, x->arg[1], depth);
     return;
   }
-  if (t->n < MAX_TERMS) t->term[t->n] = (Addend){x, minus, passes(t->m, t->op, x, MAX_MAPS)};
-  t->n++;
+  bool pends = passes(t->m, op, x, MAX_MAPS);
+  const Op *sum = !pends && depth < MAX_MAPS ? sum_read(t, op, x) : NULL;
+  if (pends)
+    t->pending++;
+  else if (sum)
+    count_terms(t, sum, sum->body, depth + 1);
+  else
+    t->complete++;
+}
+
+/* Where the terms of `from` are taken as terms of t->op: what its indices are there, and its operands. */
+typedef struct {
+  const Op *from;
+  IExpr **index;
+  int *slot;
+} Inside;
+
+static void add_terms(Terms *t, const Inside *in, const Expr *x, bool minus);
+
+/* %r of %r[b, t] + %y[b, t], where %r is itself a sum. */
+static void open_sum(Terms *t, const Inside *in, const Expr *x, const Op *sum, bool minus) {
+  Arena *a = t->m->arena;
+  const Expr *here = ex_substitute(a, x, in->index, in->slot);
+  Inside next = {sum, here->ix, NEW_ARRAY(a, int, sum->nin + 1)};
+  for (int o = 0; o < sum->nin; o++) {
+    next.slot[o] = t->op->nin;
+    ir_in(t->m, t->op, sum->in[o]);
+  }
+  t->opened = true;
+  add_terms(t, &next, sum->body, minus);
+}
+
+static void add_terms(Terms *t, const Inside *in, const Expr *x, bool minus) {
+  if (x->op == EX_ADD || x->op == EX_SUB) {
+    add_terms(t, in, x->arg[0], minus);
+    add_terms(t, in, x->arg[1], minus != (x->op == EX_SUB));
+    return;
+  }
+  bool pends = passes(t->m, in->from, x, MAX_MAPS);
+  const Op *sum = pends ? NULL : sum_read(t, in->from, x);
+  if (sum && t->depth < MAX_MAPS) {
+    t->depth++;
+    open_sum(t, in, x, sum, minus);
+    t->depth--;
+    return;
+  }
+  t->term[t->n++] = (Addend){ex_substitute(t->m->arena, x, in->index, in->slot), minus, pends};
 }
 
 /* ---- the two sums ----------------------------------------------------------------------------------------------- */
@@ -62,8 +128,7 @@ static Expr *sum_of(const Terms *t, bool pends) {
   for (int i = 0; i < t->n; i++) {
     const Addend *x = &t->term[i];
     if (x->pends != pends) continue;
-    Expr *term = NEW(a, Expr);
-    *term = *x->x;
+    Expr *term = x->x;
     if (!sum)
       sum = x->minus ? ex_1(a, EX_NEG, term) : term;
     else
@@ -107,7 +172,7 @@ static void set_body(Module *m, Op *op, const Expr *body, int n, const ValueId *
 
 static void split_sum(Module *m, Region *r, int at, const Terms *t) {
   Arena *a = m->arena;
-  Op *op = r->ops.at[at], *first = ir_op(m, OP_NEST, op->loc);
+  Op *op = t->op, *first = ir_op(m, OP_NEST, op->loc);
   const Value *out = &m->values.at[op->out[0]];
   Type type = out->type;
   for (int d = 0; d < type.rank; d++) type.dim[d].split.fixed = false;
@@ -122,20 +187,46 @@ static void split_sum(Module *m, Region *r, int at, const Terms *t) {
   set_body(m, op, ex_2(a, EX_ADD, sum_of(t, false), read), op->nin, op->in);
 }
 
-static void split_sums(Module *m, Region *r) {
+static void find_terms(Terms *t) {
+  Arena *a = t->m->arena;
+  Inside whole = {t->op, NEW_ARRAY(a, IExpr *, t->op->space.n + 1), NEW_ARRAY(a, int, t->op->nin + 1)};
+  for (int i = 0; i < t->op->space.n; i++) whole.index[i] = ix_index(a, i);
+  for (int o = 0; o < t->op->nin; o++) whole.slot[o] = o;
+  add_terms(t, &whole, t->op->body, false);
+}
+
+/* Returns whether other sums were opened. */
+static bool split_sums(Module *m, Region *r, int n0, const int *uses) {
+  bool opened = false;
   for (int i = 0; i < r->ops.n; i++) {
-    const Op *op = r->ops.at[i];
-    if (op->body_region) split_sums(m, op->body_region);
+    Op *op = r->ops.at[i];
+    if (op->body_region) opened |= split_sums(m, op->body_region, n0, uses);
     if (op->kind != OP_NEST || op->reduce != RED_NONE || op->space.n != op->space.nout) continue;
-    Terms t = {.m = m, .op = op};
-    add_terms(&t, op->body, false);
-    for (int k = 0; k < t.n && t.n <= MAX_TERMS; k++) t.pending += t.term[k].pends;
-    if (t.n > MAX_TERMS || t.pending < 2 || t.pending == t.n) continue;
+    Terms t = {.m = m, .region = r, .n0 = n0, .uses = uses, .op = op};
+    count_terms(&t, op, op->body, 0);
+    if (t.pending < 2 || t.complete == 0 || t.pending + t.complete > MAX_TERMS) continue;
+    find_terms(&t);
     split_sum(m, r, i++, &t);
+    opened |= t.opened;
   }
+  return opened;
+}
+
+static void count_uses(void *cx, Region *r, Op *op, int64_t times) {
+  (void)r, (void)times;
+  int *uses = cx;
+  for (int o = 0; o < op->nin; o++) uses[op->in[o]]++;
+  for (int i = 0; op->body_region && i < op->body_region->yields.n; i++) uses[op->body_region->yields.at[i]]++;
 }
 
 void part_terms(Module *m) {
   if (mesh_devices(&m->mesh) == 1) return; /* nothing is pending */
-  for (int i = 0; i < m->programs.n; i++) split_sums(m, m->programs.at[i].body);
+  int n = m->values.n;
+  Arena *scratch = arena_new();
+  int *uses = NEW_ARRAY(scratch, int, n + 1);
+  bool opened = false;
+  for (int i = 0; i < m->programs.n; i++) part_visit(m->programs.at[i].body, 1, count_uses, uses);
+  for (int i = 0; i < m->programs.n; i++) opened |= split_sums(m, m->programs.at[i].body, n, uses);
+  if (opened) ir_dead_code(m);
+  arena_free(scratch);
 }
