@@ -25,12 +25,12 @@ static int dim_of(const Expr *read, int i) {
   return -1;
 }
 
-static bool all_single(const Expr *read) {
+bool attention_plain(const Expr *read) {
   for (int d = 0; d < read->nix; d++) {
     int i = ix_single(read->ix[d]);
     if (i < 0 || dim_of(read, i) != d) return false;
   }
-  return read->op == EX_READ && !read->otherwise && read->dtype == F32;
+  return read->op == EX_READ && !read->otherwise;
 }
 
 static int64_t stride_of(const Module *m, const Op *op, int read, int i) {
@@ -65,7 +65,7 @@ AttentionShape attention_shape(const Module *m, const Op *op) {
   if (m->target != TARGET_C) return a; // blocks call products from inside their loops
   if (op->nkey != 1 || ndot != 1 || a.nfeature != 1 || op->body->dtype != F32) return a;
   for (int r = 0; r < op_reads(op); r++)
-    if (!all_single(op->read[r])) return a;
+    if (!attention_plain(op->read[r]) || op->read[r]->dtype != F32) return a;
   a.key = op->space.nout, a.dot = op->space.nout + 1;
   if (cg_is_split(&op->space.idx[a.key].split)) return a;
   bool unit =
@@ -87,74 +87,11 @@ AttentionShape attention_shape(const Module *m, const Op *op) {
 }
 
 int64_t cg_attention_workspace(const Module *m, const Op *op) {
+  if (attention_tiles(m, op)) return attention_tiles_workspace(m, op);
   AttentionShape a = attention_shape(m, op);
   int matrices = op->kind == OP_ATTENTION ? 1 : 2;
   if (a.query >= 0) return matrices * a.block * a.pitch * 4 + 2 * a.block * 4 + 192;
   return 3 * a.nkeys * dtype_size(op->body->dtype) + 192;
-}
-
-/* ---- which keys a block of queries can see ------------------------------------------------------------------------- */
-
-typedef struct {
-  Blocks *b;
-  const char *lo, *hi;
-} Bounds;
-
-/* expr >= 0 in terms of the key u, the query t and outer rows: u <= rest, or u >= rest. `last`, `first`: the block's. */
-static void bound(Bounds *w, const IExpr *e) {
-  const AttentionShape *a = &w->b->shape;
-  Arena *arena = w->b->e->a;
-  int64_t cu = 0, ct = 0;
-  for (int i = 0; i < e->n; i++) {
-    if (e->term[i].kind != ATOM_INDEX) return;
-    if (e->term[i].index == a->key) cu = e->term[i].coef;
-    if (e->term[i].index == a->query) ct = e->term[i].coef;
-  }
-  if (cu != 1 && cu != -1) return;
-  // the rest at whichever end of the block makes it largest; its last query is first + count - 1
-  int64_t end = ct > 0 ? ct : 0;
-  IExpr *rest = ix_add(arena, e, ix_scale(arena, ix_index(arena, a->key), -cu));
-  Scope s = w->b->scope;
-  s.var[a->query].name = ct > 0 ? arena_printf(arena, "%s + %s", w->b->first, w->b->count) : w->b->first;
-  const char *x = emit_index(&s, ix_add(arena, rest, ix_const(arena, (cu < 0) - end)));
-  if (cu < 0)
-    w->hi = arena_printf(arena, "dtrt_imin(%s, %s)", w->hi, x);
-  else
-    w->lo = arena_printf(arena, "dtrt_imax(%s, -(%s))", w->lo, x);
-}
-
-static void visible(Bounds *w, const Expr *c) {
-  Arena *a = w->b->e->a;
-  if (c->op == EX_AND) {
-    visible(w, c->arg[0]);
-    visible(w, c->arg[1]);
-    return;
-  }
-  if (c->op < EX_LT || c->op > EX_GT || c->op == EX_NE || c->arg[0]->op == EX_READ) return;
-  IExpr *side[2];
-  for (int i = 0; i < 2; i++) {
-    const Expr *x = c->arg[i];
-    if (x->op == EX_INDEX)
-      side[i] = x->ix[0];
-    else if (x->op == EX_LITERAL && dtype_is_int(x->dtype))
-      side[i] = ix_const(a, x->ilit);
-    else
-      return;
-  }
-  IExpr *more = ix_add(a, side[1], ix_scale(a, side[0], -1)), *less = ix_scale(a, more, -1), *one = ix_const(a, -1);
-  if (c->op == EX_LE || c->op == EX_EQ) bound(w, more);
-  if (c->op == EX_GE || c->op == EX_EQ) bound(w, less);
-  if (c->op == EX_LT) bound(w, ix_add(a, more, one));
-  if (c->op == EX_GT) bound(w, ix_add(a, less, one));
-}
-
-static bool minus_infinity(const Expr *x) { return x->op == EX_LITERAL && ex_is_lit(x, -__builtin_inf()); }
-
-/* Keys outside [lo, hi) have a score of -inf for every query of the block. */
-static Bounds visible_keys(Blocks *b) {
-  Bounds w = {b, "0", arena_printf(b->e->a, "%lld", (long long)b->op->space.idx[b->shape.key].range)};
-  for (const Expr *x = b->op->body; x->op == EX_WHERE && minus_infinity(x->arg[2]); x = x->arg[1]) visible(&w, x->arg[0]);
-  return w;
 }
 
 /* ---- printing ------------------------------------------------------------------------------------------------------------ */
@@ -203,15 +140,18 @@ static void begin_blocks(Blocks *b) {
   LINE("for (int64_t %s = 0; %s < %s; %s += %lld) {\n", b->first, b->first, n, b->first, (long long)a->block);
   LINE("const int64_t %s = dtrt_imin(%lld, %s - %s);\n", b->count, (long long)a->block, n, b->first);
   b->opened++;
-  Bounds w = visible_keys(b);
+  Visible box = {.index = a->key};
+  box.first[a->query] = b->first, box.end[a->query] = arena_printf(e->a, "%s + %s", b->first, b->count);
+  const char *lo, *hi;
+  attention_visible(&b->scope, &box, &lo, &hi);
   b->lo = "0";
   const char *u = b->scope.var[a->key].name;
-  if (strcmp(w.lo, "0")) {
+  if (strcmp(lo, "0")) {
     b->lo = emit_name(e, &k->local, arena_printf(e->a, "%s_from", u));
-    LINE("const int64_t %s = %s;\n", b->lo, w.lo);
+    LINE("const int64_t %s = %s;\n", b->lo, lo);
   }
   b->keys = emit_name(e, &k->local, arena_printf(e->a, "%s_count", u));
-  const char *keys = strcmp(b->lo, "0") ? arena_printf(e->a, "%s - %s", w.hi, b->lo) : w.hi;
+  const char *keys = strcmp(b->lo, "0") ? arena_printf(e->a, "%s - %s", hi, b->lo) : hi;
   LINE("const int64_t %s = dtrt_imax(0, %s);\n", b->keys, keys);
 }
 
@@ -263,6 +203,7 @@ static void scores(Blocks *b, const char *s) {
 }
 
 Kernel *emit_attention(Emit *e, const Op *op) {
+  if (attention_tiles(e->m, op)) return emit_attention_tiles(e, op);
   if (attention_shape(e->m, op).query < 0) return emit_attention_by_rows(e, op);
   Blocks *b = begin(e, op);
   Kernel *k = b->k;
@@ -331,6 +272,7 @@ static void zero_gradients(Blocks *b) {
 }
 
 Kernel *emit_attention_grad(Emit *e, const Op *op) {
+  if (attention_tiles(e->m, op)) return emit_attention_grad_tiles(e, op);
   if (attention_shape(e->m, op).query < 0) return emit_attention_grad_by_rows(e, op);
   Blocks *b = begin(e, op);
   Kernel *k = b->k;
@@ -359,7 +301,7 @@ Kernel *emit_attention_grad(Emit *e, const Op *op) {
   if (here.at) LINE("%s", here.at);
   LINE("const float s = %s;\n", emit_expr(&b->scope, op->body));
   LINE("const float prob = s == -INFINITY ? 0.0f : dtrt_expf(s - shift), g = prob * (dr[j] - delta);\n");
-  attention_slopes(b, "g");
+  attention_slopes(&b->scope, "g", attention_add_slope, NULL);
   Expr *slope = attention_slope(e->a, op->body, NULL);
   LINE("dr[j] = %s;\npr[j] = prob;\n}\n}\n", attention_gradient_text(&b->scope, slope, "g"));
   const char *nd = emit_n(k, b->scope.var[a->dot].range);

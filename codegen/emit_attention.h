@@ -16,6 +16,7 @@ typedef struct {
   int64_t block;       /* queries at a time */
 } AttentionShape;
 AttentionShape attention_shape(const Module *m, const Op *op);
+bool attention_plain(const Expr *read); /* at different indices, nothing else */
 
 typedef struct {
   Emit *e;
@@ -33,8 +34,25 @@ typedef struct {
 /* The derivative of a score by `dot` (of = NULL) or by one of its reads; NULL where it is zero everywhere. */
 Expr *attention_slope(Arena *a, const Expr *score, const Expr *of);
 const char *attention_gradient_text(Scope *s, const Expr *slope, const char *g); /* g * slope */
-/* Adds g times the score's derivative to the gradients of the operands named by wrt. */
-void attention_slopes(Blocks *b, const char *g);
+/* Calls `add` for every read of operand wrt[w] in the score: `value`, g times the score's derivative by it, belongs to
+   element `at` of the operand's gradient, if `inside` (NULL: always). */
+typedef void SlopeFn(void *cx, Scope *s, int w, const char *inside, const char *at, const char *value);
+void attention_slopes(Scope *s, const char *g, SlopeFn *add, void *cx);
+SlopeFn attention_add_slope; /* adds it there in memory */
+
+/* Which local values [lo, hi) of index `index` the score lets through, as C; other indices run from `first` to `end`
+   (local, not included), or have the value of their variable (NULL). emit_visible.c */
+typedef struct {
+  int index;
+  const char *first[MAX_INDEX], *end[MAX_INDEX];
+} Visible;
+void attention_visible(const Scope *s, const Visible *box, const char **lo, const char **hi);
+
+/* In CUDA; false: a row at a time. emit_attention_cuda.c */
+bool attention_tiles(const Module *m, const Op *op);
+int64_t attention_tiles_workspace(const Module *m, const Op *op);
+Kernel *emit_attention_tiles(Emit *e, const Op *op);
+Kernel *emit_attention_grad_tiles(Emit *e, const Op *op);
 
 Kernel *emit_attention_by_rows(Emit *e, const Op *op);
 Kernel *emit_attention_grad_by_rows(Emit *e, const Op *op);

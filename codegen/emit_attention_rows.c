@@ -132,7 +132,7 @@ Kernel *emit_attention_grad_by_rows(Emit *e, const Op *op) {
   emit_close(k, dots);
   LINE("const %s g = prob[n] * slope;\nif (score[n] != -INFINITY) {\n", r->type);
   emit_hoist(s);
-  attention_slopes(&r->b, "g");
+  attention_slopes(&r->b.scope, "g", attention_add_slope, NULL);
   LINE("const %s gd = %s;\n(void)dot;\n", r->type, attention_gradient_text(s, attention_slope(e->a, op->body, NULL), "g"));
   dot_loops(r, &dots);
   LINE("%s += gd * %s;\n%s += gd * %s;\n", gradient_at(r, READ_Q), key, gradient_at(r, READ_K), q);

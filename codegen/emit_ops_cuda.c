@@ -79,17 +79,17 @@ Kernel *emit_scatter_cuda(Emit *e, const Op *op) {
   LINE("const int64_t column = part * %d + threadIdx.x %% %d;\n%s total = 0;\n", wide, wide, type);
   LINE("for (%s from = 0; from < %s; from += %d) {\nconst %s at = from + threadIdx.x;\nbool hit = false;\nif (at < %s) {\n",
        number, n, threads, number, n);
-  emit_unravel(k, &k->body, "at", nitem, items, NULL);
   Str now = {0};
   s.now = &now;
   const char *hit = is_for_row(&s, op, t);
-  LINE("%shit = %s;\n}\n", now.at ? now.at : "", hit);
+  str_printf(e->a, &now, "hit = %s;\n}\n", hit);
+  emit_unravel(k, &k->body, "at", nitem, items, now.at);
+  LINE("%s", now.at);
   LINE("const int hits = dtcu_block_list(hit, at, list);\nif (column < %s) {\n", ncol);
-  emit_unravel(k, &k->body, "column", ncolumn, columns, NULL);
-  LINE("for (int i = threadIdx.x / %d; i < hits; i += %d) {\n", wide, share);
   s.hoisted.n = 0;
-  now = (Str){0};
   const char *value = emit_expr(&s, op->body);
+  emit_unravel(k, &k->body, "column", ncolumn, columns, value);
+  LINE("for (int i = threadIdx.x / %d; i < hits; i += %d) {\n", wide, share);
   emit_unravel(k, &k->body, "list[i]", nitem, items, value);
   LINE("total += %s;\n}\n}\n}\n", value);
   if (share > 1) {

@@ -101,28 +101,33 @@ const char *attention_gradient_text(Scope *s, const Expr *slope, const char *g) 
 typedef struct {
   Scope *s;
   const char *g;
-  int result; /* of the op: gradient of operand `operand` */
-  int operand;
+  int w; /* gradient of operand wrt[w] */
+  SlopeFn *add;
+  void *cx;
 } Wrt;
 
-static void add_slope(void *cx, const Expr *read) {
+static void slope_of(void *cx, const Expr *read) {
   Wrt *w = cx;
-  Kernel *k = w->s->k;
-  Emit *e = k->e;
-  if (read->operand != w->operand) return;
-  Expr *d = attention_slope(e->a, w->s->op->body, read);
+  const Op *op = w->s->op;
+  Emit *e = w->s->k->e;
+  if (read->operand != op->wrt[w->w]) return;
+  Expr *d = attention_slope(e->a, op->body, read);
   if (!d) return;
-  ValueId v = w->s->op->out[w->result];
-  const Type *t = &e->m->values.at[v].type;
-  const char *inside = read->otherwise ? emit_inside(w->s, read) : NULL;
-  if (inside) str_printf(e->a, &k->body, "if (%s) ", inside);
-  str_printf(e->a, &k->body, "%s[%s] += %s;\n", emit_pointer(k, v, true), emit_offset(w->s, t, read->nix, read->ix),
-             attention_gradient_text(w->s, d, w->g));
+  const Type *t = &e->m->values.at[op->out[3 + w->w]].type;
+  w->add(w->cx, w->s, w->w, read->otherwise ? emit_inside(w->s, read) : NULL, emit_offset(w->s, t, read->nix, read->ix),
+         attention_gradient_text(w->s, d, w->g));
 }
 
-void attention_slopes(Blocks *b, const char *g) {
-  for (int i = 0; i < b->op->nwrt; i++) {
-    Wrt w = {&b->scope, g, 3 + i, b->op->wrt[i]};
-    ex_reads(b->op->body, add_slope, &w);
+void attention_slopes(Scope *s, const char *g, SlopeFn *add, void *cx) {
+  for (int i = 0; i < s->op->nwrt; i++) {
+    Wrt w = {s, g, i, add, cx};
+    ex_reads(s->op->body, slope_of, &w);
   }
+}
+
+void attention_add_slope(void *cx, Scope *s, int w, const char *inside, const char *at, const char *value) {
+  (void)cx;
+  Kernel *k = s->k;
+  if (inside) str_printf(k->e->a, &k->body, "if (%s) ", inside);
+  str_printf(k->e->a, &k->body, "%s[%s] += %s;\n", emit_pointer(k, s->op->out[3 + w], true), at, value);
 }

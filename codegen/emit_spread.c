@@ -44,19 +44,26 @@ int64_t emit_most(int n, const Extent *x) {
 
 const char *emit_number_type(int n, const Extent *x) { return emit_most(n, x) <= INT32_MAX ? "unsigned" : "int64_t"; }
 
+/* One of n coordinates that row-major number `number` stands for; `behind`: how many the later ones have together. */
+static const char *coordinate_of(Emit *e, const char *number, int i, const Extent *x, const char *behind) {
+  if (!strcmp(x[i].count, "1")) return "0";
+  const char *at = number;
+  if (strcmp(behind, "1")) at = arena_printf(e->a, is_word(behind) ? "%s / %s" : "%s / (%s)", at, behind);
+  bool first = true; // what is left is less than the count
+  for (int j = 0; j < i; j++) first &= !strcmp(x[j].count, "1");
+  return first ? at : arena_printf(e->a, is_word(x[i].count) ? "%s %% %s" : "%s %% (%s)", at, x[i].count);
+}
+
 void emit_unravel(Kernel *k, Str *out, const char *number, int n, const Extent *x, const char *user) {
   Emit *e = k->e;
   const char *behind = "1";
+  Str line = {0};
   for (int i = n - 1; i >= 0; i--) {
-    const char *at = !strcmp(x[i].count, "1") ? "0" : number;
-    if (at == number && strcmp(behind, "1")) at = arena_printf(e->a, is_word(behind) ? "%s / %s" : "%s / (%s)", at, behind);
-    bool first = true; // what is left is less than the count
-    for (int j = 0; j < i; j++) first &= !strcmp(x[j].count, "1");
-    if (!first && strcmp(x[i].count, "1"))
-      at = arena_printf(e->a, is_word(x[i].count) ? "%s %% %s" : "%s %% (%s)", at, x[i].count);
-    if (!user || emit_uses(user, x[i].name)) str_printf(e->a, out, "const int64_t %s = %s;\n", x[i].name, at);
+    if ((!user || emit_uses(user, x[i].name)) && strcmp(x[i].name, number))
+      str_printf(e->a, &line, "%s%s = %s", line.n ? ", " : "const int64_t ", x[i].name, coordinate_of(e, number, i, x, behind));
     behind = product(e, behind, x[i].count);
   }
+  if (line.n) str_printf(e->a, out, "%s;\n", line.at);
 }
 
 static const char *blocks(Emit *e, int64_t items, int64_t threads) {

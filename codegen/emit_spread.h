@@ -20,7 +20,7 @@ int emit_threads(int64_t items); /* in a block that has so many to share */
 const char *emit_count(Emit *e, int n, const Extent *x); /* of the combinations, as C */
 int64_t emit_most(int n, const Extent *x);
 const char *emit_number_type(int n, const Extent *x); /* that holds their numbers */
-/* Declares the variables; with `user`, a text, those that it uses. */
+/* Declares the variables that combination `number` stands for; only those that the statements `user` use, if given. */
 void emit_unravel(Kernel *k, Str *out, const char *number, int n, const Extent *x, const char *user);
 
 #endif

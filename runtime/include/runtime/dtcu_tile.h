@@ -111,11 +111,11 @@ template <typename T> static __device__ __forceinline__ T dtcu_lse(T top, T tota
    In integers order does not matter. First the largest absolute value is found, then every value is added in units of
    a power of two so small that 2^count_bits of the largest still fit 62 bits, then the sums are converted. */
 
-static __device__ __forceinline__ void dtcu_note_largest(unsigned long long *largest, double x) {
-  double a = x < 0 ? -x : x;
+/* The bits of |x|: of such numbers they have the numbers' order, and NaN is above all. */
+static __device__ __forceinline__ unsigned long long dtcu_magnitude(double x) {
   unsigned long long bits;
-  memcpy(&bits, &a, sizeof bits); /* of numbers that are not negative these have the same order; NaN is above all */
-  if (bits) atomicMax(largest, bits & 0x7fffffffffffffffull);
+  memcpy(&bits, &x, sizeof bits);
+  return bits & 0x7fffffffffffffffull;
 }
 
 /* Units per 1: 0 where the largest is 0 or not finite. */
