@@ -20,8 +20,7 @@ static __device__ __forceinline__ void dtcu_load4(float to[4], const float *from
   to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
 }
 static __device__ __forceinline__ void dtcu_load4(double to[4], const double *from) {
-  double2 v = *(const double2 *)from, w = *(const double2 *)(from + 2);
-  to[0] = v.x, to[1] = v.y, to[2] = w.x, to[3] = w.y;
+  for (int c = 0; c < 4; c++) to[c] = from[c];
 }
 
 /* s[row][column] += sum over k < DTCU_DEPTH of left[row][k] right[column][k], rows of both at DTCU_PITCH. */
