@@ -74,24 +74,35 @@ typedef struct {
   dtcu_Fault *fault;
 } dtcu_Context;
 
-/* Takes the lock of the record; warps whose threads diverge make progress (compute capability 7.0 and later). */
+/* Four letters of a text of n. */
+static __device__ __forceinline__ int dtcu_letters(const char *text, int n, int from) {
+  int word = 0;
+  for (int c = 0; c < 4; c++)
+    if (from + c < n) word |= (int)(unsigned char)text[from + c] << 8 * c;
+  return word;
+}
+
+/* Takes the lock of the record; warps whose threads diverge make progress (compute capability 7.0 and later). Blocks are
+   not ordered otherwise, so that all fields are moved by atomics. */
 static __device__ __noinline__ void dtcu_note(const dtcu_Context *cx, int kind, int64_t value, int64_t limit, const char *tensor,
                                               int line) {
-  volatile dtcu_Fault *f = cx->fault;
+  typedef unsigned long long Word;
+  dtcu_Fault *f = cx->fault;
+  int n = 0;
+  while (tensor[n] && n + 1 < (int)sizeof f->tensor) n++;
   for (bool noted = false; !noted;) {
-    if (atomicCAS(&cx->fault->lock, 0, 1) != 0) continue;
+    if (atomicCAS(&f->lock, 0, 1) != 0) continue;
     __threadfence();
-    if (f->kind == DTCU_NO_FAULT || line < f->line || (line == f->line && value < f->value)) {
-      f->line = line;
-      f->value = value;
-      f->limit = limit;
-      int n = 0;
-      for (; tensor[n] && n + 1 < (int)sizeof f->tensor; n++) f->tensor[n] = tensor[n];
-      f->tensor[n] = 0;
-      f->kind = kind;
+    const int there = atomicAdd(&f->kind, 0), before = atomicAdd(&f->line, 0);
+    if (there == DTCU_NO_FAULT || line < before || (line == before && value < (int64_t)atomicAdd((Word *)&f->value, 0))) {
+      atomicExch(&f->line, line);
+      atomicExch((Word *)&f->value, (Word)value);
+      atomicExch((Word *)&f->limit, (Word)limit);
+      for (int i = 0; i < (int)sizeof f->tensor; i += 4) atomicExch((int *)(f->tensor + i), dtcu_letters(tensor, n, i));
+      atomicExch(&f->kind, kind);
     }
     __threadfence_system();
-    atomicCAS(&cx->fault->lock, 1, 0);
+    atomicExch(&f->lock, 0);
     noted = true;
   }
 }
