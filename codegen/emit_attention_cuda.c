@@ -158,8 +158,9 @@ static void box_of(Tiles *t, const Kind *k, Visible *box) {
   const char *inner = emit_count(e, k->n - 1, k->x + 1);
   for (int i = 0; i < k->n; i++) box->first[k->index[i]] = "0", box->end[k->index[i]] = k->x[i].count;
   bool one = !strcmp(inner, "1");
-  box->first[k->index[0]] = one ? "from" : arena_printf(e->a, "from / (%s)", inner);
-  box->end[k->index[0]] = one ? "end" : arena_printf(e->a, "((end - 1) / (%s) + 1)", inner);
+  inner = emit_factor(e, inner);
+  box->first[k->index[0]] = one ? "from" : arena_printf(e->a, "from / %s", inner);
+  box->end[k->index[0]] = one ? "end" : arena_printf(e->a, "((end - 1) / %s + 1)", inner);
 }
 
 /* Which of `what` some of `seen_from` in [from, end) can see. */
@@ -174,7 +175,7 @@ static void visible(Tiles *t, const char *name, const Kind *what, const Kind *se
   attention_visible(&t->s, &box, &lo, &hi);
   if (!strcmp(lo, "0") && !strcmp(hi, what->x[0].count)) return;
   const char *inner = emit_count(e, what->n - 1, what->x + 1),
-             *each = strcmp(inner, "1") ? arena_printf(e->a, " * (%s)", inner) : "";
+             *each = strcmp(inner, "1") ? arena_printf(e->a, " * %s", emit_factor(e, inner)) : "";
   const Kind *kind[] = {&t->outer};
   member(t, arena_printf(e->a, "void visible_%s", name), 1, kind, ", int64_t from, int64_t end, int64_t *lo, int64_t *hi",
          arena_printf(e->a, "*lo = %s%s;\n*hi = %s%s;\n", lo, each, hi, each));
@@ -307,7 +308,7 @@ static void gradient_of(Tiles *t, const char *what, int read, const Kind *row, c
   const char *outer = "0"; // its number, row-major
   for (int i = 0; i < t->outer.n; i++) {
     const Extent *o = &t->outer.x[i];
-    outer = i == 0 ? o->name : arena_printf(e->a, "(%s) * (%s) + %s", outer, o->count, o->name);
+    outer = i == 0 ? o->name : arena_printf(e->a, "%s * %s + %s", emit_factor(e, outer), emit_factor(e, o->count), o->name);
   }
   const Kind *both[] = {&kept, &looped};
   LINE("__host__ __device__ int64_t looped_%s() const { return %s; }\n", what, count(t, &looped));

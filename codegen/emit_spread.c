@@ -22,12 +22,14 @@ static bool is_word(const char *x) {
 
 static bool is_number(const char *x) { return strspn(x, "0123456789") == strlen(x); }
 
+const char *emit_factor(Emit *e, const char *x) { return is_word(x) ? x : arena_printf(e->a, "(%s)", x); }
+
 /* a * b, with ones and constants folded. */
 static const char *product(Emit *e, const char *a, const char *b) {
   if (!strcmp(a, "1")) return b;
   if (!strcmp(b, "1")) return a;
   if (is_number(a) && is_number(b)) return arena_printf(e->a, "%lld", (long long)(atoll(a) * atoll(b)));
-  return arena_printf(e->a, is_word(b) ? "%s * %s" : "%s * (%s)", a, b);
+  return arena_printf(e->a, "%s * %s", a, emit_factor(e, b));
 }
 
 const char *emit_count(Emit *e, int n, const Extent *x) {
@@ -48,10 +50,10 @@ const char *emit_number_type(int n, const Extent *x) { return emit_most(n, x) <=
 static const char *coordinate_of(Emit *e, const char *number, int i, const Extent *x, const char *behind) {
   if (!strcmp(x[i].count, "1")) return "0";
   const char *at = number;
-  if (strcmp(behind, "1")) at = arena_printf(e->a, is_word(behind) ? "%s / %s" : "%s / (%s)", at, behind);
+  if (strcmp(behind, "1")) at = arena_printf(e->a, "%s / %s", at, emit_factor(e, behind));
   bool first = true; // what is left is less than the count
   for (int j = 0; j < i; j++) first &= !strcmp(x[j].count, "1");
-  return first ? at : arena_printf(e->a, is_word(x[i].count) ? "%s %% %s" : "%s %% (%s)", at, x[i].count);
+  return first ? at : arena_printf(e->a, "%s %% %s", at, emit_factor(e, x[i].count));
 }
 
 void emit_unravel(Kernel *k, Str *out, const char *number, int n, const Extent *x, const char *user) {
