@@ -48,8 +48,9 @@ static double work_cost(const Graph *g, const Op *op, const Choice *c) {
   double results = 1;
   for (int i = 0; i < op->space.n; i++) {
     whole[i] = f->range[i];
-    extent[i] = f->works[i] ? split_capacity(&c->split[i], f->range[i]) : f->range[i];
-    if (i < op->space.nout) results *= (double)extent[i];
+    int64_t part = split_capacity(&c->split[i], f->range[i]);
+    extent[i] = f->works[i] ? part : f->range[i];
+    if (i < op->space.nout) results *= (double)part;
   }
   double products = part_op_multiply_adds(op, extent);
   if (g->r->cluster->even) products *= evened(f, op, c);
