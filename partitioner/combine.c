@@ -194,12 +194,12 @@ static void fill_buckets(Combine *c, Reduction **r, int n, int round) {
   }
 }
 
-/* A reduction that found no other stays where it was. */
+/* A reduction that found no other stays where it was, or goes behind a call that it needs and that stands later now. */
 static void place_buckets(Combine *c, int first) {
   for (int i = first; i < c->buckets.n; i++) {
     Bucket *b = c->buckets.at[i];
     qsort(b->member.at, (size_t)b->member.n, sizeof *b->member.at, by_order);
-    if (b->member.n == 1) b->lo = b->member.at[0]->own;
+    if (b->member.n == 1) b->lo = (int)max_i64(b->lo, b->member.at[0]->own);
   }
 }
 
