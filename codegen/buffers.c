@@ -324,11 +324,13 @@ void cg_buffers(Module *m, PassContext *cx) {
   for (int i = 0; i < m->programs.n; i++) walk(&p, m->programs.at[i].body);
   m->arena_bytes = lay_out(&p);
   m->workspace_bytes = min_i64(ARENA_LIMIT, aligned(p.workspace));
+  int64_t more = m->target == TARGET_CUDA ? min_i64(ARENA_LIMIT, cg_staging_bytes(m)) + cg_library_bytes(m) : 0;
+  int64_t needed = m->arena_bytes + m->workspace_bytes + more;
   if (m->arena_bytes >= ARENA_LIMIT || m->workspace_bytes >= ARENA_LIMIT)
     diag_error(cx->diags, "E0801", (Loc){0}, "a rank would need more than 64 TiB of memory");
-  else if (cx->memory_limit > 0 && m->arena_bytes + m->workspace_bytes > cx->memory_limit)
-    diag_error(cx->diags, "E0802", (Loc){0}, "a rank needs %lld bytes, more than the limit of %lld",
-               (long long)(m->arena_bytes + m->workspace_bytes), (long long)cx->memory_limit);
+  else if (cx->memory_limit > 0 && needed > cx->memory_limit)
+    diag_error(cx->diags, "E0802", (Loc){0}, "a rank needs %lld bytes, more than the limit of %lld", (long long)needed,
+               (long long)cx->memory_limit);
   m->buffers = NEW_ARRAY(m->arena, Buffer, m->values.n + 1);
   for (int i = 0; i < m->values.n; i++) {
     m->buffers[i].offset = p.of[i] < 0 ? -1 : p.slot.at[p.of[i]].offset;

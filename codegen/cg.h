@@ -170,7 +170,15 @@ typedef struct {
   bool absorbed[MAX_INDEX]; /* by position in Segment.loop: runs as part of the next inner loop */
   bool accumulate;          /* a reduction that keeps indices runs a kept one innermost: results are added to in memory */
 } LoopOrder;
+/* Which rows run as part of the next inner one, because every access steps over all of the inner one at once. */
+void cg_merged_rows(const Module *m, Arena *a, const GroupPlan *g, bool absorbed[MAX_RANK]);
 LoopOrder cg_loop_order(const Module *m, Arena *a, const GroupPlan *g, int segment);
+
+/* ---- staging.c ------------------------------------------------------------------------------------------------ */
+
+Pending cg_over(const Module *m, const Op *op); /* digits over which a collective runs: its group differs in them only */
+int64_t cg_staging_bytes(const Module *m);      /* CUDA: where collectives pack what they send, and receive */
+int64_t cg_library_bytes(const Module *m);      /* CUDA: workspace of products */
 
 /* ---- workspace of the kernels: emit_attention.c, emit_ops.c ------------------------------------------------- */
 int64_t cg_attention_workspace(const Module *m, const Op *op);

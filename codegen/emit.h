@@ -34,10 +34,11 @@ typedef struct {
 } Emit;
 
 /* ---- names: emit_names.c ---------------------------------------------------------------------------------------- */
-const char *emit_name(Emit *e, Names *taken, const char *wish); /* a C identifier that is not taken yet */
-const char *emit_fresh_name(Emit *e, Names *taken, const char *wish);  /* nor ever was: of a parameter, which is seen everywhere */
-void emit_take(Emit *e, Names *taken, const char *name);        /* this very name */
-void emit_release(Names *taken, const char *name);              /* it may be used again */
+const char *emit_name(Emit *e, Names *taken, const char *wish);       /* a C identifier that is not taken yet */
+const char *emit_fresh_name(Emit *e, Names *taken, const char *wish); /* nor ever was: of a parameter, which is seen everywhere */
+void emit_take(Emit *e, Names *taken, const char *name);              /* this very name */
+bool emit_is_name(const Names *taken, const char *name);              /* of this scope, now or before */
+void emit_release(Names *taken, const char *name);                    /* it may be used again */
 
 void emit_string(Emit *e, Str *s, const char *text); /* as a C string literal */
 const char *emit_ctype(DType d);

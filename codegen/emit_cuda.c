@@ -75,7 +75,8 @@ static void launch(Kernel *k, const char *blocks, int threads) {
   body = arena_printf(e->a, "%s%s%s", threads == 1 ? "if (threadIdx.x > 0) return;\n" : "", see, body);
   const char *name =
       emit_name(e, &e->global, arena_printf(e->a, k->nparts ? "%s_kernel_%d" : "%s_kernel", k->name, k->nparts + 1));
-  str_printf(e->a, &k->device, "static __global__ void %s(%s) {\n%s}\n", name, used(k, body, true), body);
+  str_printf(e->a, &k->device, "static __global__ void __launch_bounds__(%d) %s(%s) {\n%s}\n", threads == 1 ? 32 : threads, name,
+             used(k, body, true), body);
   const char *arguments = used(k, body, false);
   str_printf(e->a, &k->host, "DTCU_LAUNCH(cx, %s, %s, %d%s%s);\n", name, blocks, threads == 1 ? 32 : threads,
              *arguments ? ", " : "", arguments);

@@ -10,7 +10,7 @@
          dtrt_gemm(cx, false, false, 1024, 128, 128, 1.0f, n, 128, wq, 128, 0.0f, q, 128); // charlm.dt:22
 
    In CUDA these are functions of the host too, and a step is STEP("charlm.dt:22", dtrt_gemm(...)).                */
-#include "emit.h"
+#include "emit_parts.h"
 
 typedef struct Block Block;
 struct Block {
@@ -264,8 +264,40 @@ static void step(Block *b, const Step *s) {
   check_step(b, s);
 }
 
+/* `wte_next_14(cx, {{{d_wte, wte, 4096}, {d_wpe, wpe, 512}}}, beta1)`: a table of what differs, then what is shared. */
+static void call_parts(Block *b, const PartsCall *c) {
+  Arena *a = b->e->a;
+  Str table = {0}, shared = {0};
+  if (c->kernel) {
+    call(b, c->kernel, c->op);
+    return;
+  }
+  for (int p = 0; p < c->nparts; p++) {
+    str_printf(a, &table, "%s{", p ? ", " : "");
+    for (int i = 0; i < c->nfield; i++)
+      if (!c->common[i]) str_printf(a, &table, "%s, ", pointer(b, c->value[p * c->nfield + i]));
+    str_printf(a, &table, "%lld}", (long long)c->n[p]);
+  }
+  for (int i = 0; i < c->nfield; i++)
+    if (c->common[i]) str_printf(a, &shared, ", %s", pointer(b, c->value[i]));
+  say(b, c->op, arena_printf(a, "%s(cx, {{%s}}%s)", c->name, table.at, shared.at ? shared.at : ""));
+}
+
+/* CUDA: steps of the update that are one launch; returns how many. */
+static int parts_of(Block *b, const Steps *steps, int from, int to) {
+  PartsCalls calls = {0};
+  int n = b->e->m->target == TARGET_CUDA ? emit_parts(b->e, steps, from, to, &calls) : 0;
+  for (int i = 0; i < calls.n; i++) call_parts(b, &calls.at[i]);
+  return n;
+}
+
 static void steps_of(Block *b, const Steps *steps, int from, int to) {
   for (int i = from; i < to; i++) {
+    int parts = parts_of(b, steps, i, to);
+    if (parts > 0) {
+      i += parts - 1;
+      continue;
+    }
     const Step *s = &steps->at[i];
     bool starts = op_is_collective(s->op[0]->kind), whole = starts && i + 1 < to && waits_for(b->e, s + 1, s->op[0]);
     if (starts)

@@ -82,6 +82,8 @@ static void take(struct TakenName *n) { n->free = false, n->used = true; }
 
 void emit_take(Emit *e, Names *names, const char *name) { take(entry(e->a, names, name)); }
 
+bool emit_is_name(const Names *taken, const char *name) { return find(taken, name) != NULL; }
+
 void emit_release(Names *names, const char *name) {
   struct TakenName *n = find(names, name);
   assert(n && "only what was taken is released");

@@ -111,8 +111,10 @@ static bool used_in_segment(const Rows *r, const Member *x) {
   return false;
 }
 
-/* In a kernel with values that stay inside it: looks at this one. */
+/* In a kernel with values that stay inside it: looks at this one. A kernel in CUDA leaves what it writes to memory to the
+   host's check: a call between its stores would keep the compiler from joining them. */
 void rows_watch(Rows *r, const Member *x, const char *place, Str *body) {
+  if (r->e->m->target == TARGET_CUDA && r->escapes[x - r->g.member]) return;
   if (r->k->sees && emit_watched(r->e, x->op, 0)) str_put(r->e->a, body, emit_watch(r->e, x->op, place));
 }
 
@@ -127,6 +129,14 @@ static bool read_in_group(const Rows *r, const Member *x) {
 
 /* What all threads of a team know one of them stores, when the others have read what may lie there. */
 void rows_store(Rows *r, const Member *x, const char *to, const char *value, Str *body) {
+  if (r->lane) {
+    Emit *e = r->e;
+    const char *name = emit_name(e, &r->k->local, arena_printf(e->a, "%s_4", e->m->values.at[x->op->out[0]].name));
+    str_printf(e->a, &r->kept, "%s %s[4];\n", emit_ctype(rows_type(r, x)->dtype), name);
+    str_printf(e->a, &r->stores, "%s = %s[%s];\n", to, name, r->lane);
+    str_printf(e->a, body, "%s[%s] = %s;\n", name, r->lane, value);
+    return;
+  }
   if (r->one && read_in_group(r, x)) str_put(r->e->a, body, "__syncthreads();\n");
   str_printf(r->e->a, body, "%s%s = %s;\n", r->one ? r->one : "", to, value);
 }
@@ -159,14 +169,13 @@ void rows_accumulate(Rows *r, const Member *x, Str *body) {
 
 /* ---- the group --------------------------------------------------------------------------------------------------------- */
 
-/* The member the function is named after: the last one whose value leaves the group. */
-static const Op *name_giver(const Rows *r) {
+const Op *rows_name_giver(const Rows *r) {
   for (int p = r->g.nmember - 1; p >= 0; p--)
     if (r->escapes[p] && !cg_scalar_in_row(&r->g, &r->g.member[p])) return r->g.member[p].op;
   return r->g.member[r->g.nmember - 1].op;
 }
 
-static const char *description(Rows *r) {
+const char *rows_description(Rows *r) {
   Str s = {0};
   int n = 0;
   for (int p = 0; p < r->g.nmember; p++) {
@@ -182,28 +191,36 @@ static const char *description(Rows *r) {
   return s.at ? s.at : "";
 }
 
-Kernel *emit_rows(Emit *e, const Step *step) {
+Rows *rows_begin(Emit *e, const Step *step, Kernel *k) {
   Rows *r = NEW(e->a, Rows);
-  r->e = e;
+  *r = (Rows){.e = e, .k = k, .out = &k->body};
   if (!cg_plan_rows(e->a, e->m, step->op, step->n, &r->g)) internal_error("a group of ops that fit no loop nest");
   if (e->m->target == TARGET_CUDA) {
     r->teams = cg_teams(&r->g, e->m, e->users, e->a);
     r->g = r->teams.g;
   }
-  r->escapes = NEW_ARRAY(e->a, bool, r->g.nmember);
-  r->scalar = NEW_ARRAY(e->a, const char *, r->g.nmember);
-  r->buffer = NEW_ARRAY(e->a, const char *, r->g.nmember);
-  r->column = NEW_ARRAY(e->a, const char *, r->g.nmember);
-  r->acc = NEW_ARRAY(e->a, const char *, r->g.nmember);
-  r->total = NEW_ARRAY(e->a, const char *, r->g.nmember);
-  for (int p = 0; p < r->g.nmember; p++) r->escapes[p] = cg_escapes(&r->g, e->m, e->users, r->g.member[p].op->out[0]);
-  const Op *named = name_giver(r);
-  r->k = emit_kernel(e, named, e->m->values.at[named->out[0]].name);
-  for (int p = 0; p < r->g.nmember; p++)
-    if (!r->escapes[p] && emit_watched(e, r->g.member[p].op, 0)) r->k->sees = true;
-  if (r->k->sees) emit_take(e, &r->k->local, "see");
-  r->out = &r->k->body;
+  int n = r->g.nmember;
+  r->escapes = NEW_ARRAY(e->a, bool, n);
+  r->scalar = NEW_ARRAY(e->a, const char *, n);
+  r->buffer = NEW_ARRAY(e->a, const char *, n);
+  r->column = NEW_ARRAY(e->a, const char *, n);
+  r->acc = NEW_ARRAY(e->a, const char *, n);
+  r->total = NEW_ARRAY(e->a, const char *, n);
+  for (int p = 0; p < n; p++) {
+    r->escapes[p] = cg_escapes(&r->g, e->m, e->users, r->g.member[p].op->out[0]);
+    k->sees |= !r->escapes[p] && emit_watched(e, r->g.member[p].op, 0);
+  }
+  if (k->sees) emit_take(e, &k->local, "see");
+  return r;
+}
+
+Kernel *emit_rows(Emit *e, const Step *step) {
+  Kernel *k = NEW(e->a, Kernel);
+  k->e = e;
+  Rows *r = rows_begin(e, step, k);
+  const Op *named = rows_name_giver(r);
+  k->name = emit_kernel(e, named, e->m->values.at[named->out[0]].name)->name;
   e->d->rows(r);
-  emit_kernel_end(r->k, named, description(r));
-  return r->k;
+  emit_kernel_end(k, named, rows_description(r));
+  return k;
 }

@@ -17,7 +17,12 @@ struct Rows {
   const char **total;  /* by member: accumulator of a sum to a scalar over all rows */
   Var row[MAX_RANK];
   Str *out;
-  const char *one; /* CUDA: stands before a store that one thread of the team does; NULL: a store of each thread's own */
+  const char *count; /* CUDA: variable for the count of the grid's one loop, or NULL: as a number */
+  int64_t counted;   /* which is this number; 0: there is no such loop */
+  /* With `count`: stores come after the reads of all neighbours that a thread takes at a time, kept in arrays till then. */
+  const char *lane; /* index of such an array, or NULL */
+  Str kept, stores; /* the arrays; a line per store */
+  const char *one;  /* CUDA: stands before a store that one thread of the team does; NULL: a store of each thread's own */
   /* the segment being printed */
   int segment;
   LoopOrder order;
@@ -39,7 +44,12 @@ void rows_watch(Rows *r, const Member *x, const char *place, Str *body);
 void rows_map(Rows *r, const Member *x, Str *body);        /* the statement of a map */
 void rows_accumulate(Rows *r, const Member *x, Str *body); /* of a sum: into its accumulator, or its target */
 
+Rows *rows_begin(Emit *e, const Step *step, Kernel *k);
+const Op *rows_name_giver(const Rows *r); /* the last member whose value leaves the group: the function is named after it */
+const char *rows_description(Rows *r);    /* what it makes */
+
 void emit_rows_c(Rows *r);
 void emit_rows_cuda(Rows *r);
+const char *rows_text_cuda(Rows *r); /* the kernel's body */
 
 #endif

@@ -2,8 +2,8 @@
 
      for (int64_t b = blockIdx.x; b < 8; b += gridDim.x) {                       a block per row
        float ss_part = 0.0f;
-       for (int64_t at = threadIdx.x; at < 32; at += blockDim.x) {               four neighbours a thread
-         for (int64_t d = 4 * at; d < 4 * at + 4; d++) ss_part += x[...] * x[...];
+       for (int64_t d_4 = threadIdx.x; d_4 < 32; d_4 += blockDim.x) {            four neighbours a thread
+         DTCU_EACH(d, 4, d_4) ss_part += x[...] * x[...];                        d = 4 * d_4 to 4 * d_4 + 3
        }
        const float ss = dtcu_block_sum(ss_part);                                 all threads know it
        const float r = dtrt_rsqrtf(ss / 128.0f + 1e-5f);
@@ -58,6 +58,16 @@ static const char *braced(Emit *e, const char *loop, const char *inside) {
   return arena_printf(e->a, "%s {\n%s}\n", loop, inside);
 }
 
+/* Statements for each neighbour, then the stores that were put off, each for all of them. */
+static const char *neighbours(Rows *r, const char *each, const char *inside) {
+  Emit *e = r->e;
+  Str s = {0};
+  str_printf(e->a, &s, "%s%s", r->kept.at ? r->kept.at : "", braced(e, each, inside));
+  for (const char *line = r->stores.at; line && *line; line = strchr(line, '\n') + 1)
+    str_put(e->a, &s, braced(e, each, arena_printf(e->a, "%.*s\n", (int)(strchr(line, '\n') - line), line)));
+  return s.at;
+}
+
 /* Runs `inside` for every combination of coordinates, from number `first` in steps of `step`; with `vector`, for so many
    neighbours of the innermost one at a time. */
 static const char *flat_loop(Rows *r, const Flat *given, const char *first, const char *step, int vector, const char *inside) {
@@ -69,6 +79,10 @@ static const char *flat_loop(Rows *r, const Flat *given, const char *first, cons
   if (vector > 1) {
     f.number[last] /= vector, f.capacity /= vector;
     f.name[last] = at = emit_name(e, &r->k->local, arena_printf(e->a, "%s_%d", inner, vector));
+  }
+  if (r->count && f.n == 1 && f.number[0] > 0) {
+    r->counted = f.number[0];
+    f.number[0] = -1, f.count[0] = r->count;
   }
   bool small = f.n > 1 && f.capacity <= SMALL;
   if (f.n > 1) at = emit_name(e, &r->k->local, "at");
@@ -86,11 +100,7 @@ static const char *flat_loop(Rows *r, const Flat *given, const char *first, cons
     comma = ", ";
   }
   if (*comma == ',') str_put(e->a, &s, ";\n");
-  if (vector > 1)
-    inside = braced(e,
-                    arena_printf(e->a, "for (int64_t %s = %d * %s; %s < %d * %s + %d; %s++)", inner, vector, f.name[last], inner,
-                                 vector, f.name[last], vector, inner),
-                    inside);
+  if (vector > 1) inside = neighbours(r, arena_printf(e->a, "DTCU_EACH(%s, %d, %s)", inner, vector, f.name[last]), inside);
   str_printf(e->a, &s, "%s}\n", inside);
   if (f.n > 1) emit_release(&r->k->local, at);
   if (vector > 1) emit_release(&r->k->local, f.name[last]);
@@ -100,7 +110,7 @@ static const char *flat_loop(Rows *r, const Flat *given, const char *first, cons
 /* ---- a segment's loops --------------------------------------------------------------------------------------------- */
 
 /* The loops of a part that are printed, each with those that it has absorbed. */
-static Flat visible(Rows *r, const Segment *seg, const TeamLoops *l, int part) {
+static Flat visible(Rows *r, const Segment *seg, const TeamLoops *l, int part, const Var *var) {
   Flat f = {0};
   int64_t constant = 1, capacity = 1;
   const char *text = NULL;
@@ -111,12 +121,12 @@ static Flat visible(Rows *r, const Segment *seg, const TeamLoops *l, int part) {
     if (cg_even(x))
       constant *= cg_capacity(x);
     else
-      text = emit_n(r->k, r->loop[j].range);
+      text = emit_n(r->k, var[j].range);
     if (l->absorbed[j]) continue;
     const char *count = !text          ? arena_printf(r->e->a, "%lld", (long long)constant)
                         : constant > 1 ? arena_printf(r->e->a, "%s * %lld", text, (long long)constant)
                                        : text;
-    flat_add(&f, r->loop[j].name, count, text ? -1 : constant, capacity);
+    flat_add(&f, var[j].name, count, text ? -1 : constant, capacity);
     constant = capacity = 1, text = NULL;
   }
   return f;
@@ -145,7 +155,7 @@ static const char *all_threads(const Rows *r) { return r->teams.team == TEAM_BLO
 /* The loops of a part around a text. */
 static const char *around(Rows *r, const Segment *seg, const TeamLoops *l, int part, const char *inside) {
   Arena *a = r->e->a;
-  Flat f = visible(r, seg, l, part);
+  Flat f = visible(r, seg, l, part, r->loop);
   int level = part == 1 ? r->depth : 0;
   if (part == 0) level = l->shared == 0 ? f.n > 0 : f.n;
   if (l->shared == part && f.n == 0) return arena_printf(a, "if (%s == 0) {\n%s}\n", first_thread(r), inside);
@@ -238,6 +248,7 @@ static const char *segment_text(Rows *r, int segment, bool *waited) {
   Str body = {0}, declared = {0}, finished = {0}, text = {0};
   r->segment = segment;
   name_loops(r, seg, l);
+  if (r->count && l->vector > 1) r->lane = arena_printf(e->a, "%s & 3", r->loop[l->loop[0][l->n[0] - 1]].name);
   r->one = r->depth == 0 && r->teams.team == TEAM_BLOCK ? "if (threadIdx.x == 0) " : NULL;
   for (Member *x = r->g.member; x < r->g.member + r->g.nmember; x++) {
     int p = (int)(x - r->g.member);
@@ -359,13 +370,25 @@ static void add_parts(Rows *r) {
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------- */
 
-static const char *rows_around(Rows *r, const char *inside) {
-  Flat f = {0};
+/* Rows that lie one behind another in every tensor count as one. */
+static void name_rows(Rows *r) {
+  bool absorbed[MAX_RANK] = {false};
+  cg_merged_rows(r->e->m, r->e->a, &r->g, absorbed);
   for (int i = 0; i < r->g.nrow; i++) {
-    const Index *x = &r->g.row[i];
-    const char *n = emit_n(r->k, r->row[i].range);
-    flat_add(&f, r->row[i].name, n, cg_even(x) ? cg_capacity(x) : -1, cg_capacity(x));
+    const char *wish = i > 0 && absorbed[i - 1] ? "row" : r->g.row[i].name;
+    r->row[i] = rows_index(r, &r->g.row[i], absorbed[i] ? NULL : emit_name(r->e, &r->k->local, wish), 0);
   }
+}
+
+static const char *rows_around(Rows *r, const char *inside) {
+  Segment rows = {.n = r->g.nrow};
+  TeamLoops l = {.n = {r->g.nrow}};
+  for (int i = 0; i < r->g.nrow; i++) {
+    rows.loop[i] = r->g.row[i];
+    l.loop[0][i] = i;
+    l.absorbed[i] = !r->row[i].name;
+  }
+  Flat f = visible(r, &rows, &l, 0, r->row);
   bool block = r->teams.team == TEAM_BLOCK;
   return flat_loop(r, &f, block ? "blockIdx.x" : "dtcu_thread()", block ? "gridDim.x" : "dtcu_threads()", 1, inside);
 }
@@ -377,14 +400,15 @@ static const char *aligned(Rows *r, const char *body) {
   for (int i = 0; i < r->g.nsegment; i++) vectors |= r->teams.loops[i].vector > 1;
   for (int i = 0; i < r->k->param.n && vectors; i++) {
     const Param *p = &r->k->param.at[i];
-    bool even = p->place.kind == PLACE_ARENA && p->place.offset % 16 == 0 && emit_uses(body, p->name);
+    bool several = cg_bytes(&r->e->m->values.at[p->value].type) >= 16;
+    bool even = several && p->place.kind == PLACE_ARENA && p->place.offset % 16 == 0 && emit_uses(body, p->name);
     for (int k = 0; k < p->place.n; k++) even &= p->place.stride[k] % 16 == 0;
-    if (even) str_printf(r->e->a, &s, "%s%s", s.n ? ", " : "", p->name);
+    if (even) str_printf(r->e->a, &s, "%sDTCU_ALIGNED(%s)", s.n ? ", " : "", p->name);
   }
-  return s.n ? arena_printf(r->e->a, "dtcu_aligned(%s);\n", s.at) : "";
+  return s.n ? arena_printf(r->e->a, "%s;\n", s.at) : "";
 }
 
-void emit_rows_cuda(Rows *r) {
+const char *rows_text_cuda(Rows *r) {
   Arena *a = r->e->a;
   Str head = {0}, rows = {0}, tail = {0};
   bool columns = false, buffers = false;
@@ -392,7 +416,7 @@ void emit_rows_cuda(Rows *r) {
   begin(r);
   for (int p = 0; p < r->g.nmember; p++) columns |= r->column[p] != NULL, buffers |= r->buffer[p] != NULL;
   if (columns) str_put(a, &head, "__syncthreads();\n");
-  for (int i = 0; i < r->g.nrow; i++) r->row[i] = rows_index(r, &r->g.row[i], emit_name(r->e, &r->k->local, r->g.row[i].name), 0);
+  name_rows(r);
   for (int s = 0, since = 0; s < r->g.nsegment; s++) {
     bool waited = false;
     if (needs_barrier(r, since, s)) str_put(a, &rows, "__syncthreads();\n"), since = s;
@@ -405,7 +429,11 @@ void emit_rows_cuda(Rows *r) {
   const char *text = rows.at ? rows.at : "";
   if (r->g.nrow > 0) text = rows_around(r, text);
   text = arena_printf(a, "%s%s%s", head.at ? head.at : "", text, tail.at ? tail.at : "");
-  str_printf(a, &r->k->body, "%s%s", aligned(r, text), text);
-  emit_launch(r->k, arena_printf(a, "%lld", (long long)r->teams.blocks), r->teams.threads);
+  return arena_printf(a, "%s%s", aligned(r, text), text);
+}
+
+void emit_rows_cuda(Rows *r) {
+  str_put(r->e->a, &r->k->body, rows_text_cuda(r));
+  emit_launch(r->k, arena_printf(r->e->a, "%lld", (long long)r->teams.blocks), r->teams.threads);
   add_parts(r);
 }

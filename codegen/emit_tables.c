@@ -35,20 +35,6 @@ static const char *file_of(Emit *e, const Op *op) {
 
 /* ---- collectives ------------------------------------------------------------------------------------------------ */
 
-/* Parts that share digits without being the same become the whole axis: digits of a group are counted once. */
-static void add_part(const Mesh *m, Pending *p, AxisPart part) {
-  int n = 0;
-  for (int i = 0; i < p->n; i++) {
-    if (part_equal(p->part[i], part)) return;
-    if (parts_overlap(p->part[i], part)) part = axis_whole(m, part.axis);
-  }
-  for (int i = 0; i < p->n; i++)
-    if (!parts_overlap(p->part[i], part)) p->part[n++] = p->part[i];
-  assert(n < MAX_PARTS && "a mesh has at most MAX_AXES axes, and their parts are merged");
-  p->part[n++] = part;
-  p->n = n;
-}
-
 static void layouts(Emit *e, Str *out, const char *what, int id, const ValueId *v, int n) {
   OUT("static const dtrt_Layout %s_%d[] = {\n", what, id);
   for (int i = 0; i < n; i++) {
@@ -58,19 +44,16 @@ static void layouts(Emit *e, Str *out, const char *what, int id, const ValueId *
   OUT("};\n");
 }
 
-static void over_of(Emit *e, const Op *op, Pending *over, Str *axes) {
-  *over = (Pending){0};
-  for (int k = 0; k < op->nin; k++) {
-    Pending one = move_axes(&e->m->mesh, &e->m->values.at[op->in[k]].type, &e->m->values.at[op->out[k]].type);
-    for (int i = 0; i < one.n; i++) add_part(&e->m->mesh, over, one.part[i]);
-  }
-  bool seen[MAX_AXES] = {false};
+/* "data,model": the axes that a collective runs over. */
+static const char *axes_of(Emit *e, const Pending *over) {
+  Str axes = {0};
   for (int x = 0; x < e->m->mesh.naxes; x++)
     for (int j = 0; j < over->n; j++) {
-      if (over->part[j].axis != x || seen[x]) continue;
-      str_printf(e->a, axes, "%s%s", axes->n ? "," : "", e->m->mesh.axis[x].name);
-      seen[x] = true;
+      if (over->part[j].axis != x) continue;
+      str_printf(e->a, &axes, "%s%s", axes.n ? "," : "", e->m->mesh.axis[x].name);
+      break;
     }
+  return axes.at ? axes.at : "";
 }
 
 static void collectives(Emit *e, Str *out) {
@@ -84,11 +67,9 @@ static void collectives(Emit *e, Str *out) {
   OUT("static const dtrt_Collective collectives[] = {\n");
   for (int i = 0; i < e->collectives.n; i++) {
     const Op *op = e->collectives.at[i];
-    Pending over;
-    Str axes = {0};
-    over_of(e, op, &over, &axes);
+    Pending over = cg_over(e->m, op);
     OUT("{\"%s\", ", op_text(op->kind));
-    emit_string(e, out, axes.at ? axes.at : "");
+    emit_string(e, out, axes_of(e, &over));
     OUT(", %s, %d, %d, from_%d, to_%d, %d, ", file_of(e, op), op->loc.line, op->nin, i, i, over.n);
     Split s = {.n = over.n};
     memcpy(s.part, over.part, sizeof s.part);
@@ -184,6 +165,8 @@ void emit_program(Emit *e, Str *out, const bool has[3]) {
   for (int i = 0; i < m->mesh.naxes; i++) OUT("%s%lld", i ? ", " : "", (long long)m->mesh.axis[i].size);
   OUT("%s},\n.nranks = %lld,\n", m->mesh.naxes ? "" : "0", (long long)nranks);
   OUT(".arena_bytes = %lld,\n.workspace_bytes = %lld,\n", (long long)m->arena_bytes, (long long)m->workspace_bytes);
+  if (m->target == TARGET_CUDA)
+    OUT(".staging_bytes = %lld,\n.library_bytes = %lld,\n", (long long)cg_staging_bytes(m), (long long)cg_library_bytes(m));
   if (nleaf) OUT(".nleaves = %d,\n.leaf = leaves,\n", nleaf);
   if (nsetting) OUT(".nsettings = %d,\n.setting = settings,\n", nsetting);
   if (e->collectives.n) OUT(".ncollectives = %d,\n.collective = collectives,\n", e->collectives.n);

@@ -101,9 +101,9 @@ static bool merges(const Look *k, const Segment *s, int outer, int inner) {
   return true;
 }
 
-LoopOrder cg_loop_order(const Module *m, Arena *a, const GroupPlan *g, int segment) {
-  const Segment *s = &g->segment[segment];
-  Look k = {.m = m, .a = a, .nloop = s->n, .g = g};
+/* What the members of a segment read and write. */
+static Look look_around(const Module *m, Arena *a, const GroupPlan *g, int segment) {
+  Look k = {.m = m, .a = a, .nloop = g->segment[segment].n, .g = g};
   for (int i = 0; i < g->nmember; i++) {
     if (g->member[i].segment != segment) continue;
     k.self = &g->member[i];
@@ -111,6 +111,12 @@ LoopOrder cg_loop_order(const Module *m, Arena *a, const GroupPlan *g, int segme
     look_indices(&k, k.self->op->body);
     look_write(&k);
   }
+  return k;
+}
+
+LoopOrder cg_loop_order(const Module *m, Arena *a, const GroupPlan *g, int segment) {
+  const Segment *s = &g->segment[segment];
+  Look k = look_around(m, a, g, segment);
   LoopOrder o = {.n = s->n};
   int last = s->n > 0 ? innermost(&k, s) : -1;
   o.accumulate = s->nkeep > 0 && last < s->nkeep;
@@ -119,4 +125,18 @@ LoopOrder cg_loop_order(const Module *m, Arena *a, const GroupPlan *g, int segme
   if (s->n > 0) o.loop[s->n - 1] = last;
   for (int at = 0; at + 1 < s->n; at++) o.absorbed[o.loop[at]] = s->nkeep == 0 && merges(&k, s, o.loop[at], o.loop[at + 1]);
   return o;
+}
+
+/* The rows are looked at as the loops of a nest that has no others. */
+void cg_merged_rows(const Module *m, Arena *a, const GroupPlan *g, bool absorbed[MAX_RANK]) {
+  Segment rows = {.n = g->nrow};
+  for (int r = 0; r < g->nrow; r++) rows.loop[r] = g->row[r];
+  GroupPlan nest = {.nmember = g->nmember, .nsegment = 1, .member = NEW_ARRAY(a, Member, g->nmember), .segment = &rows};
+  for (int i = 0; i < g->nmember; i++) {
+    nest.member[i] = g->member[i];
+    nest.member[i].segment = 0;
+    memcpy(nest.member[i].loop, g->member[i].row, sizeof nest.member[i].loop);
+  }
+  Look k = look_around(m, a, &nest, 0);
+  for (int r = 0; r < g->nrow; r++) absorbed[r] = r + 1 < g->nrow && merges(&k, &rows, r, r + 1);
 }

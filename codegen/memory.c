@@ -3,6 +3,8 @@
      {"arena_bytes", "workspace_bytes", "params", "state", "inputs", "saved", "temporaries",
       "buffers": [{"name", "kind", "offset", "bytes", "line"}]}
 
+   and, of a program for GPUs, "staging_bytes" and "library_bytes" behind "workspace_bytes".
+
    All in bytes of one rank (the same on every rank). `saved` are values that a repeat keeps for its reverse;
    `temporaries` is what is left of the arena, where buffers overlap in space but not in time. */
 #include "cg.h"
@@ -66,8 +68,12 @@ static void json_string(Arena *a, Str *s, const char *text) {
 
 static const char *as_json(const Module *m, Arena *a, const Memory *t) {
   Str s = {0};
-  str_printf(a, &s, "{\"arena_bytes\": %lld, \"workspace_bytes\": %lld, \"params\": %lld, \"state\": %lld, \"inputs\": %lld, ",
-             (long long)m->arena_bytes, (long long)m->workspace_bytes, (long long)t->kind[KIND_PARAM],
+  str_printf(a, &s, "{\"arena_bytes\": %lld, \"workspace_bytes\": %lld, ", (long long)m->arena_bytes,
+             (long long)m->workspace_bytes);
+  if (m->target == TARGET_CUDA)
+    str_printf(a, &s, "\"staging_bytes\": %lld, \"library_bytes\": %lld, ", (long long)cg_staging_bytes(m),
+               (long long)cg_library_bytes(m));
+  str_printf(a, &s, "\"params\": %lld, \"state\": %lld, \"inputs\": %lld, ", (long long)t->kind[KIND_PARAM],
              (long long)t->kind[KIND_STATE], (long long)t->kind[KIND_INPUT]);
   str_printf(a, &s, "\"saved\": %lld, \"temporaries\": %lld,\n \"buffers\": [", (long long)t->kind[KIND_SAVED],
              (long long)t->kind[KIND_TEMPORARY]);
@@ -100,6 +106,11 @@ static const char *as_text(const Module *m, Arena *a, const Memory *t) {
   for (int k = 0; k < NKINDS; k++) str_printf(a, &s, "  %-20s %12s\n", titles[k], human(a, t->kind[k]));
   str_printf(a, &s, "  %-20s %12s  (%lld bytes)\n", "arena", human(a, m->arena_bytes), (long long)m->arena_bytes);
   str_printf(a, &s, "  %-20s %12s  (%lld bytes)\n", "workspace", human(a, m->workspace_bytes), (long long)m->workspace_bytes);
+  if (m->target == TARGET_CUDA) {
+    str_printf(a, &s, "  %-20s %12s  (%lld bytes)\n", "staging", human(a, cg_staging_bytes(m)), (long long)cg_staging_bytes(m));
+    str_printf(a, &s, "  %-20s %12s  (%lld bytes)\n", "library workspace", human(a, cg_library_bytes(m)),
+               (long long)cg_library_bytes(m));
+  }
   str_put(a, &s, "largest buffers\n");
   bool *done = NEW_ARRAY(a, bool, t->shown.n + 1);
   for (int n = 0; n < LARGEST && n < t->shown.n; n++) {

@@ -41,16 +41,26 @@ static inline dim3 dtcu_grid(int64_t blocks) {
 }
 static inline dim3 dtcu_grid(dim3 blocks) { return blocks; }
 
+/* An argument that stays where the launch has put it: indexed without a copy. */
+#ifndef __grid_constant__
+#define __grid_constant__
+#endif
+
 /* ---- threads and pointers ---------------------------------------------------------------------------------------- */
+
+/* The at-th n of consecutive numbers i; n is small and constant. */
+#ifdef __CUDACC__
+#define DTCU_EACH(i, n, at) _Pragma("unroll") for (int64_t i = (n) * (at); i < (n) * (at) + (n); i++)
+#else
+#define DTCU_EACH(i, n, at) for (int64_t i = (n) * (at); i < (n) * (at) + (n); i++)
+#endif
 
 /* A thread's number in the whole grid, and how many there are. */
 static __device__ __forceinline__ int64_t dtcu_thread() { return (int64_t)blockIdx.x * blockDim.x + threadIdx.x; }
 static __device__ __forceinline__ int64_t dtcu_threads() { return (int64_t)gridDim.x * blockDim.x; }
 
-/* These pointers are multiples of 16 bytes: what a thread loads of four neighbours becomes one load. */
-template <typename... T> static __device__ __forceinline__ void dtcu_aligned(T *__restrict__ &...p) {
-  ((p = (T *)__builtin_assume_aligned(p, 16)), ...);
-}
+/* This pointer is a multiple of 16 bytes: what a thread loads of four neighbours becomes one load. */
+#define DTCU_ALIGNED(p) p = (decltype(p))__builtin_assume_aligned(p, 16)
 
 /* ---- faults ------------------------------------------------------------------------------------------------------ */
 
