@@ -137,27 +137,41 @@ void all_reduce(Rt *rt, const dtrt_Collective *c, const Exchange *x, const Comm 
       move_unpack(rt, c->to[i].dtype, DTRT_NONE, &x->part[i].unpack, m->src[i], t->staging + x->part[i].sent, m->dst[i]);
 }
 
-/* May the result lie where it does? NCCL wants it exactly at this rank's part of the whole, or apart from it. */
-void check_place(Rt *rt, int id, const char *whole, const char *part, size_t bytes, int nmembers, int index) {
-  if (part == whole + (size_t)index * bytes) return;
-  if (part + bytes <= whole || whole + (size_t)nmembers * bytes <= part) return;
-  rt_comm_fault(rt, id, "source and result overlap");
+/* A copy of buffer i's source, which will be overwritten before all of it is read: behind what the collective has in the
+   staging, each buffer at a place of its own. */
+const void *apart(Rt *rt, int id, int i, const void *src) {
+  Transport *t = rt->transport;
+  const dtrt_Layout *from = rt->p->collective[id].from;
+  int64_t at = t->exchange[id].staging, bytes = 0;
+  for (int k = 0; k <= i; k++) {
+    bytes = rt_local_elements(&from[k]) * (int64_t)rt_dtype_size(from[k].dtype);
+    at += (int64_t)device_align((size_t)bytes);
+  }
+  if (at > rt->p->staging_bytes) rt_comm_fault(rt, id, "in place, and no room for a copy");
+  char *copy = t->staging + at - device_align((size_t)bytes);
+  CUDA(rt, cudaMemcpyAsync(copy, src, (size_t)bytes, cudaMemcpyDeviceToDevice, t->comm));
+  return copy;
+}
+
+/* NCCL wants a part exactly at its place in the whole, or apart from it. */
+bool in_the_way(const char *whole, const char *part, size_t bytes, const Comm *m) {
+  return part != whole + (size_t)m->index * bytes && part + bytes > whole && whole + (size_t)m->nmembers * bytes > part;
 }
 
 void gather_or_scatter(Rt *rt, int id, const dtrt_Collective *c, const Exchange *x, const Comm *m) {
   Transport *t = rt->transport;
-  NCCL(rt, ncclGroupStart());
+  NCCL(rt, ncclGroupStart()); /* NCCL begins at the end of the group: behind the copies */
   for (int i = 0; i < c->nbuf; i++) {
     dtrt_dtype dtype = c->to[i].dtype;
     size_t n = (size_t)x->part[i].elements, bytes = n * rt_dtype_size(dtype);
-    if (x->way == BY_ALL_GATHER) {
-      check_place(rt, id, (const char *)m->dst[i], (const char *)m->src[i], bytes, m->nmembers, m->index);
-      NCCL(rt, ncclAllGather(m->src[i], m->dst[i], n, type_of(dtype), t->nccl[x->comm], t->comm));
-    } else {
-      check_place(rt, id, (const char *)m->src[i], (const char *)m->dst[i], bytes, m->nmembers, m->index);
-      NCCL(rt, ncclReduceScatter(m->src[i], m->dst[i], n, type_of(dtype), operation(dtype, c->from[i].reduce), t->nccl[x->comm],
-                                 t->comm));
-    }
+    const char *src = (const char *)m->src[i], *dst = (const char *)m->dst[i];
+    bool overlaps = x->way == BY_ALL_GATHER ? in_the_way(dst, src, bytes, m) : in_the_way(src, dst, bytes, m);
+    if (overlaps) src = (const char *)apart(rt, id, i, src);
+    if (x->way == BY_ALL_GATHER)
+      NCCL(rt, ncclAllGather(src, m->dst[i], n, type_of(dtype), t->nccl[x->comm], t->comm));
+    else
+      NCCL(rt,
+           ncclReduceScatter(src, m->dst[i], n, type_of(dtype), operation(dtype, c->from[i].reduce), t->nccl[x->comm], t->comm));
   }
   NCCL(rt, ncclGroupEnd());
 }
@@ -182,15 +196,13 @@ void messages(Rt *rt, const dtrt_Collective *c, const Exchange *x) {
 
 void exchange(Rt *rt, int id, const dtrt_Collective *c, const Exchange *x, const Comm *m) {
   Transport *t = rt->transport;
-  for (int i = 0; i < c->nbuf; i++) {
-    if (m->src[i] == m->dst[i] && x->part[i].shifts) rt_comm_fault(rt, id, "in place, but its elements change their places");
-    move_pack(rt, c->to[i].dtype, &x->part[i].pack, m->src[i], t->staging + x->part[i].sent);
-  }
+  for (int i = 0; i < c->nbuf; i++) move_pack(rt, c->to[i].dtype, &x->part[i].pack, m->src[i], t->staging + x->part[i].sent);
   messages(rt, c, x);
   for (int i = 0; i < c->nbuf; i++) {
     const dtrt_Layout *to = &c->to[i];
+    const void *src = m->src[i] == m->dst[i] && x->part[i].shifts ? apart(rt, id, i, m->src[i]) : m->src[i];
     if (m->plan[i].identity) move_identity(rt, to->dtype, to->reduce, m->dst[i], rt_local_elements(to));
-    move_unpack(rt, to->dtype, c->from[i].npending ? c->from[i].reduce : DTRT_NONE, &x->part[i].unpack, m->src[i],
+    move_unpack(rt, to->dtype, c->from[i].npending ? c->from[i].reduce : DTRT_NONE, &x->part[i].unpack, src,
                 t->staging + x->part[i].received, m->dst[i]);
   }
 }

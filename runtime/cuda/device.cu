@@ -192,7 +192,7 @@ void rt_close(Rt *rt) {
 /* A piece of pinned memory, as long as inputs take turns in it; else ordinary memory. */
 static void *ring_take(Rt *rt, size_t bytes) {
   Transport *t = rt->transport;
-  if (bytes > t->ring_bytes) return NULL;
+  if (bytes == 0 || bytes > t->ring_bytes) return NULL;
   if (t->ring_at + device_align(bytes) > t->ring_bytes) t->ring_at = 0;
   if (t->ring_at == 0) steps_wait(rt, t->ring_used); /* what was copied from it is copied */
   void *at = t->ring + t->ring_at;

@@ -200,7 +200,6 @@ static Step send(Machine &x) {
   int peer = x.m.what.root;
   Channel &ch = channel(c, c.rank, peer);
   if (x.at == 0) {
-    if (!x.number) x.number = ++c.sent[(size_t)peer];
     if (ch.received + 1 != x.number) return Step::STUCK; /* one after another */
     reads(x.m.src, sent_bytes(x), "ncclSend", true);
     ch.what = x.m.what;
@@ -216,7 +215,6 @@ static Step receive(Machine &x) {
   ncclComm &c = *x.m.comm;
   int peer = x.m.what.root;
   Channel &ch = channel(c, peer, c.rank);
-  if (!x.number) x.number = ++c.received[(size_t)peer];
   if (ch.sent < x.number) return Step::STUCK;
   if (ch.what.count != x.m.what.count || ch.what.type != x.m.what.type)
     found("message %llu of communicator %u: rank %d does %s to rank %d, which does %s", (unsigned long long)x.number, c.board->id,
@@ -275,11 +273,21 @@ static Step go_on(Group &g) {
   return !g.left ? Step::DONE : any ? Step::MOVED : Step::STUCK;
 }
 
+/* Messages between two ranks go in the order of the program, whichever of a group is looked at first. */
+static void number_messages(Group &g) {
+  for (Machine &x : g.machine) {
+    ncclComm &c = *x.m.comm;
+    if (x.m.what.kind == SEND) x.number = ++c.sent[(size_t)x.m.what.root];
+    if (x.m.what.kind == RECV) x.number = ++c.received[(size_t)x.m.what.root];
+  }
+}
+
 Task group_task(std::vector<Member> members) {
   return [members, g = std::shared_ptr<Group>()]() mutable {
     if (!g) {
       g = std::make_shared<Group>();
       for (const Member &m : members) g->machine.push_back({m, 0, 0, {}});
+      number_messages(*g);
       g->left = members.size(), g->done.assign(g->left, false), g->number = ++operations;
       running.push_back(g);
     }

@@ -5,8 +5,11 @@
    Several collectives are under way at once, and are waited for in another order than they were started. Some
    destinations hold windows of their dims, which overlap or leave gaps.
 
+   The buffers are filled and looked at through the host's view of the arena, so that the same tests run on every transport.
+
    A rank's contribution to element e is a small integer made of e and of the rank's pending atoms; every kind of
    reduction of such is exact in every type. */
+#include "runtime/rt.h"
 #include "runtime_run.h"
 #include "unit.h"
 
@@ -215,29 +218,46 @@ static int64_t local_elements(const dtrt_Layout *l) {
   return n;
 }
 
-static void set_up(const dtrt_Context *cx, const Buffer *b) {
-  char *src = cx->arena + b->src, *dst = cx->arena + b->dst;
+static size_t local_bytes(const dtrt_Layout *l) { return (size_t)local_elements(l) * rt_dtype_size(l->dtype); }
+
+static void set_up(dtrt_Context *cx, const Buffer *b) {
+  size_t from = local_bytes(&b->from), to = local_bytes(&b->to);
+  char *dst = rt_borrow(cx->comm, cx->arena + b->dst, to, false);
   for (int64_t i = 0; i < local_elements(&b->to); i++) put(b->to.dtype, dst, i, b->to.dtype == DTRT_BOOL ? 1 : POISON);
+  rt_return(cx->comm, cx->arena + b->dst, dst, to);
+  char *src = rt_borrow(cx->comm, cx->arena + b->src, from, false);
   for (int64_t i = 0; i < local_elements(&b->from); i++) {
     int64_t e = global(cx, &b->from, i);
     put(b->from.dtype, src, i, e < 0 ? b->to.dtype == DTRT_BOOL ? 1 : POISON : contribution(b, e, cx->rank, NULL));
   }
+  rt_return(cx->comm, cx->arena + b->src, src, from);
 }
 
-static void check(dtrt_Context *cx, const Buffer *b, int id, int k) {
-  const char *src = cx->arena + b->src, *dst = cx->arena + b->dst;
-  char what[64];
-  snprintf(what, sizeof what, "collective %d buffer %d rank %d", id, k, cx->rank);
+static void check_result(dtrt_Context *cx, const Buffer *b, const char *dst, const char *what) {
   for (int64_t i = 0; i < local_elements(&b->to); i++) {
     int64_t e = global(cx, &b->to, i), want = e < 0 ? (b->to.dtype == DTRT_BOOL ? 1 : POISON) : expected(b, e, cx->rank);
     if (e < 0 && b->in_place) continue; /* what the source had there */
     if (get(b->to.dtype, dst, i) != want) dtrt_out_of_range(cx, get(b->to.dtype, dst, i), want, what, (int)i);
   }
+}
+
+static void check_source(dtrt_Context *cx, const Buffer *b, const char *src, int id) {
   for (int64_t i = 0; i < local_elements(&b->from) && !b->in_place; i++) {
     int64_t e = global(cx, &b->from, i),
             want = e < 0 ? (b->to.dtype == DTRT_BOOL ? 1 : POISON) : contribution(b, e, cx->rank, NULL);
     if (get(b->from.dtype, src, i) != want) dtrt_out_of_range(cx, get(b->from.dtype, src, i), want, "source changed", id);
   }
+}
+
+static void check(dtrt_Context *cx, const Buffer *b, int id, int k) {
+  char what[64];
+  snprintf(what, sizeof what, "collective %d buffer %d rank %d", id, k, cx->rank);
+  char *dst = rt_borrow(cx->comm, cx->arena + b->dst, local_bytes(&b->to), true);
+  check_result(cx, b, dst, what);
+  rt_return(cx->comm, NULL, dst, local_bytes(&b->to));
+  char *src = rt_borrow(cx->comm, cx->arena + b->src, local_bytes(&b->from), true);
+  check_source(cx, b, src, id);
+  rt_return(cx->comm, NULL, src, local_bytes(&b->from));
 }
 
 static void start(dtrt_Context *cx, int id) {
@@ -300,6 +320,7 @@ static void run_seed(unsigned seed, const int *sizes) {
                     .version = "test",
                     .nranks = nranks,
                     .arena_bytes = arena,
+                    .staging_bytes = 1 << 20,
                     .ncollectives = NCOLL,
                     .collective = T.coll,
                     .forward = forward};
@@ -319,14 +340,19 @@ UNIT(random_layout_pairs_on_one_to_eight_ranks) {
 enum { BIG = 3000017 };
 static void big_forward(dtrt_Context *cx) {
   float *x = (float *)cx->arena, *y = x + BIG;
+  size_t bytes = 2 * BIG * sizeof *x;
   for (int round = 0; round < 2; round++) {
-    for (int64_t i = 0; i < BIG; i++) x[i] = (float)((i + cx->rank * 31) % 1000), y[i] = -1;
+    float *view = rt_borrow(cx->comm, x, bytes, false);
+    for (int64_t i = 0; i < BIG; i++) view[i] = (float)((i + cx->rank * 31) % 1000), view[BIG + i] = -1;
+    rt_return(cx->comm, x, view, bytes);
     dtrt_collective(cx, round, (const void *[]){x}, (void *[]){round ? y : x});
+    view = rt_borrow(cx->comm, x, bytes, true);
     for (int64_t i = 0; i < BIG; i++) {
-      float want = 0, got = (round ? y : x)[i];
+      float want = 0, got = view[round * BIG + i];
       for (int r = 0; r < cx->nranks; r++) want += (float)((i + r * 31) % 1000);
       if (got != want) dtrt_out_of_range(cx, (int64_t)got, (int64_t)want, "big", (int)i);
     }
+    rt_return(cx->comm, NULL, view, bytes);
   }
 }
 
