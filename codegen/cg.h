@@ -126,6 +126,21 @@ typedef struct {
 Place *cg_places(const Module *m, Arena *a); /* by ValueId; from Module.buffers */
 bool cg_same_place(const Place *a, const Place *b);
 
+/* ---- epilogue.c ------------------------------------------------------------------------------------------- */
+
+/* What a product of CUDA does with its result before it stores it. */
+typedef enum { EPILOGUE_BIAS, EPILOGUE_GELU, EPILOGUE_GELU_BIAS, EPILOGUE_DGELU } EpilogueKind;
+typedef struct {
+  EpilogueKind kind;
+  ValueId c, aux, bias; /* as in dtcu_Gemm; -1: none */
+  ValueId also;         /* the sum before the gelu: a member that is no longer computed, or -1 */
+  bool keeps;           /* the product's own result is stored, too: aux */
+  Step rest;            /* of the group */
+} Epilogue;
+/* Can the product store what the group behind it computes? */
+bool cg_epilogue(const Module *m, Arena *a, const Users *users, const Place *place, const Op *product, const Step *group,
+                 Epilogue *out);
+
 /* ---- gaps.c -------------------------------------------------------------------------------------------------- */
 
 /* Spans of bytes that are taken for an interval of ticks (inclusive). */

@@ -291,6 +291,26 @@ static int parts_of(Block *b, const Steps *steps, int from, int to) {
   return n;
 }
 
+/* A product that does part of the group behind it: one call, then what is left of the group. */
+static bool product_with_epilogue(Block *b, const Step *s, const Step *group) {
+  static const char *const kinds[] = {"DTCU_BIAS", "DTCU_GELU", "DTCU_GELU_BIAS", "DTCU_DGELU"}, PLAIN[] = "dtrt_gemm(cx, ";
+  Emit *e = b->e;
+  Epilogue x;
+  if (s->n != 1 || !cg_epilogue(e->m, e->a, e->users, e->place, s->op[0], group, &x)) return false;
+  const Kernel *k = kernel_of(e, s);
+  assert(k->piece[0] && !strncmp(k->piece[0], PLAIN, strlen(PLAIN)) && "a product of even runs and no outer loops is one call");
+  const char *bias = x.bias >= 0 ? pointer(b, x.bias) : "nullptr", *aux = x.aux >= 0 ? pointer(b, x.aux) : "nullptr";
+  const char *left = pointer(b, k->param.at[0].value), *right = pointer(b, k->param.at[k->param.n > 2].value);
+  say(b, s->op[0],
+      arena_printf(e->a, "dtcu_gemm(cx, %s, %s, %s, %s%s%s%s%s%s%s", kinds[x.kind], bias, aux, k->piece[0] + strlen(PLAIN), left,
+                   k->piece[1], right, k->piece[2], pointer(b, x.c), k->piece[3]));
+  if (x.keeps) check_step(b, s);
+  if (x.also >= 0 && x.aux == x.also) check_step(b, &(Step){&e->m->values.at[x.also].def, 1});
+  check_step(b, &(Step){&e->m->values.at[x.c].def, 1});
+  if (x.rest.n) step(b, &x.rest);
+  return true;
+}
+
 static void steps_of(Block *b, const Steps *steps, int from, int to) {
   for (int i = from; i < to; i++) {
     int parts = parts_of(b, steps, i, to);
@@ -300,6 +320,10 @@ static void steps_of(Block *b, const Steps *steps, int from, int to) {
     }
     const Step *s = &steps->at[i];
     bool starts = op_is_collective(s->op[0]->kind), whole = starts && i + 1 < to && waits_for(b->e, s + 1, s->op[0]);
+    if (!starts && i + 1 < to && product_with_epilogue(b, s, s + 1)) {
+      i++;
+      continue;
+    }
     if (starts)
       collective(b, s->op[0], whole);
     else

@@ -78,6 +78,17 @@ void dtcu_gemm(dtrt_Context *cx, const dtcu_Gemm *g);
 
 } /* extern "C" */
 
+/* dtrt_gemm with an epilogue, as emitted code calls it; aux lies as C does. */
+inline void dtcu_gemm(dtrt_Context *cx, dtcu_Epilogue epilogue, const float *bias, const float *aux, bool ta, bool tb, int64_t m,
+                      int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb, float beta,
+                      float *c, int64_t ldc) {
+  dtcu_Gemm g = {};
+  g.dtype = DTRT_F32, g.ta = ta, g.tb = tb, g.m = m, g.n = n, g.k = k, g.alpha = alpha, g.beta = beta;
+  g.a = a, g.lda = lda, g.b = b, g.ldb = ldb, g.c = c, g.ldc = ldc;
+  g.epilogue = epilogue, g.bias = (void *)bias, g.aux = (void *)aux, g.ldaux = ldc;
+  dtcu_gemm(cx, &g);
+}
+
 /* ---- collectives with lists of buffers as emitted code writes them -------------------------------------------------- */
 
 inline void dtrt_start(dtrt_Context *cx, int id, std::initializer_list<const void *> src, std::initializer_list<void *> dst) {
