@@ -11,6 +11,7 @@
 #include "partitioner/partitioner.h"
 
 static const double POINTS = 3e8; /* more bodies than this are not evaluated: some ten seconds */
+static const double DEAR = 5e6;   /* for more than this axes shrink on small meshes, too: a quarter of a second */
 static const double CHEAP = 1e6;  /* some 50 ms */
 
 typedef struct {
@@ -42,10 +43,10 @@ static bool run_passes(Certify *c, Module *m, const char *first, const char *las
   return true;
 }
 
-static bool plan_again(Certify *c) {
+static bool plan_again(Certify *c, int64_t ranks) {
   const char *why = NULL;
   c->source = ir_clone(c->in->source, c->a);
-  if (!ir_reduce(c->source, NULL, CERTIFY_RANKS, 2, &why)) return stop(c, CERTIFY_UNKNOWN, "%s", why);
+  if (!ir_reduce(c->source, NULL, ranks, 2, &why)) return stop(c, CERTIFY_UNKNOWN, "%s", why);
   c->plan = ir_clone(c->source, c->a);
   c->c.planned_again = true;
   return run_passes(c, c->plan, "propagate", "localize");
@@ -54,24 +55,32 @@ static bool plan_again(Certify *c) {
 static double points(const Certify *c) { return ir_points(c->source, false) + ir_points(c->plan, true); }
 
 /* Source and plan made smaller together, both lawful; false if the plan does not bear it. */
-static bool shrink_both(Certify *c, int64_t least) {
+static bool shrink_both(Certify *c, int64_t ranks, int64_t least) {
   const char *why = NULL;
   c->source = ir_clone(c->in->source, c->a);
   c->plan = ir_clone(c->in->plan, c->a);
-  return ir_reduce(c->source, c->plan, CERTIFY_RANKS, least, &why) && ir_verify(c->source, NULL, &why) &&
+  return ir_reduce(c->source, c->plan, ranks, least, &why) && ir_verify(c->source, NULL, &why) &&
          ir_verify(c->plan, NULL, &why);
 }
 
-/* No smaller than it has to be: what a few integers decide shows only in larger dims. */
-static bool make_small(Certify *c) {
+/* On at most so many ranks, no smaller than it has to be: what a few integers decide shows only in larger dims. */
+static bool shrink_enough(Certify *c, int64_t ranks) {
   static const int64_t LEAST[] = {9, 5, 3, 2};
-  const char *why = NULL;
   bool both = false, cheap = false;
   for (int i = 0; i < 4 && !cheap; i++) {
-    both = shrink_both(c, LEAST[i]);
+    both = shrink_both(c, ranks, LEAST[i]);
     cheap = both && points(c) < CHEAP / 8;
   }
-  if (!both && !plan_again(c)) return false;
+  return both;
+}
+
+static bool make_small(Certify *c) {
+  const char *why = NULL;
+  int64_t devices = mesh_devices(&c->in->plan->mesh);
+  bool both = shrink_enough(c, CERTIFY_RANKS);
+  if (both && points(c) > DEAR && devices > 1 && devices <= CERTIFY_RANKS)
+    both = shrink_enough(c, devices - 1) || shrink_enough(c, devices); /* fewer, if that can be */
+  if (!both && !plan_again(c, CERTIFY_RANKS)) return false;
   c->c.ranks = mesh_devices(&c->plan->mesh);
   c->c.smaller_mesh = c->c.ranks < mesh_devices(&c->in->plan->mesh);
   if (!ir_verify(c->source, NULL, &why)) return stop(c, CERTIFY_UNKNOWN, "the smaller source breaks a law: %s", why);

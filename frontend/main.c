@@ -105,7 +105,11 @@ static void explain(Session *s, const Module *m) {
     diag_error(s->diags, "E0606", (Loc){0}, q.value ? "there is no tensor `%s`" : "nothing is made on line %s", what);
 }
 
-static bool certifies(const Options *o) { return !o->stop_after && (o->certificate || makes_program(o)); }
+/* Whoever gets something that was made of a schedule has it checked. */
+static bool certifies(const Options *o) {
+  bool made = !o->check && !o->stop_after && last_pass(o) >= pipeline_find("schedule");
+  return made || (o->certificate && !o->stop_after);
+}
 
 static void keep_for_certificate(Session *s, const Module *m, int pass) {
   if (!certifies(s->o)) return;

@@ -55,12 +55,12 @@ UNIT(ranks_that_hold_windows_compute_what_one_rank_does) {
 }
 
 UNIT(what_windows_receive_is_what_was_planned) {
-  char *output, *json;
+  char *output, *said_of_it;
   if (!run_on(2, 2, &output)) return;
-  const char *ir = work_path("windows.ir");
-  if (RUN(work_folder(), &json, DTC_BINARY, ir, "--from=collect", "--emit=schedule-json"))
-    return unit_fail(__FILE__, __LINE__, "no schedule: %.1000s", json);
-  json_t *plan = json_loads(json, 0, NULL);
+  const char *ir = work_path("windows.ir"), *schedule = work_path("windows.json");
+  if (RUN(work_folder(), &said_of_it, DTC_BINARY, ir, "--from=collect", "--emit=schedule-json", "-o", schedule))
+    return unit_fail(__FILE__, __LINE__, "no schedule: %.1000s", said_of_it);
+  json_t *plan = json_load_file(schedule, 0, NULL);
   double planned = json_number_value(json_object_get(plan, "bytes_per_step")), most = 0, received = 0, sent = 0;
   int ranks = 0;
   for (const char *at = output; (at = strstr(at, "  received ")); at++, ranks++) {
