@@ -17,7 +17,8 @@ static const double CHEAP = 1e6;  /* some 50 ms */
 typedef struct {
   Arena *a;
   const CertifyInput *in;
-  Module *source, *plan; /* the small ones */
+  Arena *small; /* holds the small ones: */
+  Module *source, *plan;
   Certificate c;
 } Certify;
 
@@ -45,9 +46,9 @@ static bool run_passes(Certify *c, Module *m, const char *first, const char *las
 
 static bool plan_again(Certify *c, int64_t ranks) {
   const char *why = NULL;
-  c->source = ir_clone(c->in->source, c->a);
+  c->source = ir_clone(c->in->source, c->small);
   if (!ir_reduce(c->source, NULL, ranks, 2, &why)) return stop(c, CERTIFY_UNKNOWN, "%s", why);
-  c->plan = ir_clone(c->source, c->a);
+  c->plan = ir_clone(c->source, c->small);
   c->c.planned_again = true;
   return run_passes(c, c->plan, "propagate", "localize");
 }
@@ -57,29 +58,33 @@ static double points(const Certify *c) { return ir_points(c->source, false) + ir
 /* Source and plan made smaller together, both lawful; false if the plan does not bear it. */
 static bool shrink_both(Certify *c, int64_t ranks, int64_t least) {
   const char *why = NULL;
-  c->source = ir_clone(c->in->source, c->a);
-  c->plan = ir_clone(c->in->plan, c->a);
-  return ir_reduce(c->source, c->plan, ranks, least, &why) && ir_verify(c->source, NULL, &why) &&
-         ir_verify(c->plan, NULL, &why);
+  c->source = ir_clone(c->in->source, c->small);
+  c->plan = ir_clone(c->in->plan, c->small);
+  return ir_reduce(c->source, c->plan, ranks, least, &why) && ir_verify(c->source, NULL, &why) && ir_verify(c->plan, NULL, &why);
 }
 
-/* On at most so many ranks, no smaller than it has to be: what a few integers decide shows only in larger dims. */
+/* On at most so many ranks; as large as is cheap: what a few integers decide shows only in larger dims. */
 static bool shrink_enough(Certify *c, int64_t ranks) {
-  static const int64_t LEAST[] = {9, 5, 3, 2};
-  bool both = false, cheap = false;
-  for (int i = 0; i < 4 && !cheap; i++) {
-    both = shrink_both(c, ranks, LEAST[i]);
-    cheap = both && points(c) < CHEAP / 8;
+  static const int64_t LEAST[] = {2, 3, 5, 9};
+  Certify best = *c;
+  bool found = false, cheap = true;
+  for (int i = 0; i < 4 && cheap; i++) {
+    c->small = arena_new();
+    bool both = shrink_both(c, ranks, LEAST[i]);
+    if (both) cheap = points(c) < CHEAP / 8;
+    bool take = both && (cheap || !found);
+    arena_free(take ? best.small : c->small);
+    if (take) best = *c, found = true;
   }
-  return both;
+  *c = best;
+  return found;
 }
 
 static bool make_small(Certify *c) {
   const char *why = NULL;
   int64_t devices = mesh_devices(&c->in->plan->mesh);
   bool both = shrink_enough(c, CERTIFY_RANKS);
-  if (both && points(c) > DEAR && devices > 1 && devices <= CERTIFY_RANKS)
-    both = shrink_enough(c, devices - 1) || shrink_enough(c, devices); /* fewer, if that can be */
+  if (both && points(c) > DEAR && devices > 1 && devices <= CERTIFY_RANKS) shrink_enough(c, devices - 1); /* if that can be */
   if (!both && !plan_again(c, CERTIFY_RANKS)) return false;
   c->c.ranks = mesh_devices(&c->plan->mesh);
   c->c.smaller_mesh = c->c.ranks < mesh_devices(&c->in->plan->mesh);
@@ -138,7 +143,7 @@ static bool same(Certify *c) {
 }
 
 static bool same_in_arena(Certify *c) {
-  Module *m = ir_clone(c->plan, c->a);
+  Module *m = ir_clone(c->plan, c->small);
   const char *why = NULL;
   if (!run_passes(c, m, "group", "buffers")) return false;
   if (!ir_verify(m, NULL, &why)) return stop(c, CERTIFY_MISMATCH, "the schedule of the smaller plan breaks a law: %s", why);
@@ -216,11 +221,12 @@ static const char *line(Certify *c) {
 }
 
 Certificate certify(Arena *a, const CertifyInput *in) {
-  Certify c = {.a = a, .in = in, .c = {.sizes = ""}};
+  Certify c = {.a = a, .in = in, .small = arena_new(), .c = {.sizes = ""}};
   if (make_small(&c)) {
     c.c.sizes = sizes_text(&c);
     (void)(same(&c) && same_in_arena(&c) && buffers_hold(&c) && order_ends(&c));
   }
   c.c.text = line(&c);
+  arena_free(c.small);
   return c.c;
 }

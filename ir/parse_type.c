@@ -14,7 +14,7 @@ static AxisPart parse_part(Parser *p) {
   irp_need(p, ":");
   part.size = irp_int(p, 1, whole, "the size of a part of an axis");
   irp_need(p, ")");
-  if (whole % (part.pre * part.size))
+  if (whole % ((int64_t)part.pre * part.size))
     irp_fail(p, "E0905", loc, "%s(%lld:%lld) is no part of an axis of %lld", name, (long long)part.pre, (long long)part.size,
              (long long)whole);
   return part;

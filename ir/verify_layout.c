@@ -40,7 +40,7 @@ static bool use_parts(Check *c, Owner o, Used *used, const AxisPart *part, int n
     AxisPart p = part[i];
     LAW(c, p.axis >= 0 && p.axis < m->naxes, "%s uses axis number %d of a mesh of %d", show_owner(c, o), p.axis, m->naxes);
     const Axis *axis = &m->axis[p.axis];
-    LAW(c, p.pre >= 1 && p.size >= 1 && axis->size % (p.pre * p.size) == 0,
+    LAW(c, p.pre >= 1 && p.size >= 1 && axis->size % ((int64_t)p.pre * p.size) == 0,
         "%s uses a part (%lld:%lld) of axis %s, which has %lld", show_owner(c, o), (long long)p.pre, (long long)p.size,
         axis->name, (long long)axis->size);
     for (int j = 0; j < used->n; j++)
