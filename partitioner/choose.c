@@ -9,7 +9,6 @@
    12 GB/s, as measured between processes of one host), and two per point
    of the local space: less than what gathering a map's result would cost, so that maps of whole operands are computed
    on all ranks, but so much that products are split wherever they can be. */
-#include "blocks.h"
 #include "reshard.h"
 
 enum { MAX_CANDIDATES = 12, MAX_LEAVES = 1 << 15 };
@@ -326,13 +325,18 @@ static double points(const Search *s) {
   return n;
 }
 
+int choice_block_moves(const Reshard *r, const Op *op, const Choice *c, const Pending *sums, BlockMove *move) {
+  int n = block_moves(r->m, op, c->split, sums, move);
+  bool places_unread = op->kind == OP_TOPK && r->state[op->out[1]].uses.n == 0;
+  return places_unread ? 1 : n;
+}
+
 /* What an op that runs along a split index exchanges. */
 static double block_cost(Search *s) {
   if (!block_needed(s->op, s->now.split)) return 0;
   const Pending none = {0};
   BlockMove move[BLOCK_MOVES];
-  int n = block_moves(s->r->m, s->op, s->now.split, s->sums ? s->sums : &none, move);
-  if (s->op->kind == OP_TOPK && s->r->state[s->op->out[1]].uses.n == 0) n = 1;
+  int n = choice_block_moves(s->r, s->op, &s->now, s->sums ? s->sums : &none, move);
   double cost = block_points(s->op, s->now.split) * BYTES_PER_POINT;
   Price price;
   for (int i = 0; i < n; i++) {

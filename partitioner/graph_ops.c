@@ -7,8 +7,6 @@
      split d: needs n[b,t,d@model] and wq[d@model,h,k], gives q{model: sum}                                              */
 #include "graph.h"
 
-#include "blocks.h"
-
 enum { MAX_PASSING = 6 }; /* pending operands of which all sets are tried */
 
 /* A map that only one other nest reads is computed there, in its loop. */
@@ -65,8 +63,7 @@ static double work_cost(const Graph *g, const Op *op, const Choice *c) {
 static double block_cost(Graph *g, const Op *op, const Choice *c, const Pending *sums) {
   if (!block_needed(op, c->split)) return 0;
   BlockMove move[BLOCK_MOVES];
-  int n = block_moves(g->r->m, op, c->split, sums, move);
-  if (op->kind == OP_TOPK && graph_state(g, op->out[1])->uses.n == 0) n = 1;
+  int n = choice_block_moves(g->r, op, c, sums, move);
   double cost = block_points(op, c->split) * (double)dtype_size(graph_state(g, op->out[0])->home.dtype) / g->r->cluster->memory;
   for (int i = 0; i < n; i++) cost += graph_price(g, graph_layout(g, &move[i].from), graph_layout(g, &move[i].to));
   return cost;

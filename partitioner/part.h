@@ -65,6 +65,8 @@ int part_number(Module *m);
 
 /* Multiply-adds of products per step, of the rank that computes most. work.c */
 double part_multiply_adds(const Module *m);
+/* The points of an op's space that the rank with the longest chunks computes; extent[i] of index i. */
+double part_op_points(const Op *op, int64_t extent[MAX_INDEX]);
 /* Of one op each time that it runs, when extent[i] of index i are computed; 0 if it is no product. */
 double part_op_multiply_adds(const Op *op, const int64_t *extent);
 

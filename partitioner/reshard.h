@@ -3,7 +3,7 @@
 #ifndef DTC_RESHARD_H
 #define DTC_RESHARD_H
 
-#include "part.h"
+#include "blocks.h"
 
 /* A value in one layout. While it is only decided, id is the value itself. */
 typedef struct {
@@ -80,6 +80,8 @@ int version_fit(const Reshard *r, const Op *op, int slot, const Choice *c, const
 double version_bytes(Reshard *r, ValueId v, const Type *need, int *source);
 Type choice_need(const Reshard *r, const Op *op, int slot, const Choice *c, const Pending *sums);
 Type choice_result(const Reshard *r, const Op *op, int result, const Choice *c, const Pending *sums);
+/* What the op exchanges where it is done in blocks (block_moves), but for results that nobody reads. */
+int choice_block_moves(const Reshard *r, const Op *op, const Choice *c, const Pending *sums, BlockMove *move);
 void choose_wants(Reshard *r, const Op *op); /* fills r->want */
 /* The splits of the op's factors at least cost; sums: what pending operands are pending over. */
 Choice choose_splits(Reshard *r, const Op *op, const bool *pending, const Pending *sums);

@@ -125,13 +125,13 @@ typedef struct {
 } Work;
 
 static Work work_of(const Warn *w, const Op *op) {
-  Work k = {.points = 1, .even = 1, .longest = -1};
+  int64_t extent[MAX_INDEX];
+  Work k = {.points = part_op_points(op, extent), .even = 1, .longest = -1};
   const Mesh *mesh = &w->m->mesh;
   double uneven = 1, repeated = 1;
   for (int i = 0; i < op->space.n; i++) {
     const Index *x = &op->space.idx[i];
-    double whole = (double)x->range, parts = (double)split_count(&x->split), most = (double)split_capacity(&x->split, x->range);
-    k.points *= most;
+    double whole = (double)x->range, parts = (double)split_count(&x->split), most = (double)extent[i];
     k.even *= whole / parts;
     if (most * parts > uneven * whole) uneven = most * parts / whole, k.longest = i;
   }

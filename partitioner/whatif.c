@@ -12,19 +12,14 @@ enum { MIN_AROUND = 2, MAX_AROUND = 16, MAX_TRIALS = 64, MAX_WORK = 3000 };
 
 /* ---- totals -------------------------------------------------------------------------------------------------- */
 
-static double points(const Op *op) {
-  double n = 1;
-  for (int i = 0; i < op->space.n; i++) n *= (double)split_capacity(&op->space.idx[i].split, op->space.idx[i].range);
-  return n;
-}
-
 PartTotals part_totals(const Module *m) {
   Arena *a = arena_new();
   Moves *s = moves_new(m, a);
   PartTotals t = {.bytes = part_bytes_per_step(m)};
   for (int i = 0; i < s->list.n; i++)
     if (s->list.at[i].slot == 0) t.calls += s->list.at[i].times;
-  for (int i = 0; i < s->ops.n; i++) t.work += points(s->ops.at[i].op) * (double)s->ops.at[i].times;
+  int64_t extent[MAX_INDEX];
+  for (int i = 0; i < s->ops.n; i++) t.work += part_op_points(s->ops.at[i].op, extent) * (double)s->ops.at[i].times;
   arena_free(a);
   return t;
 }

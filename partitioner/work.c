@@ -41,6 +41,11 @@ static double points(const Op *op, const int64_t *extent, uint32_t without) {
   return n;
 }
 
+double part_op_points(const Op *op, int64_t extent[MAX_INDEX]) {
+  for (int i = 0; i < op->space.n; i++) extent[i] = split_capacity(&op->space.idx[i].split, op->space.idx[i].range);
+  return points(op, extent, 0);
+}
+
 static double attention_work(const Op *op, const int64_t *extent, double dots, double sums) {
   int rows[MAX_RANK], n = attention_rows(op, rows);
   uint32_t values = (1u << op->space.nout) - 1, contracted = ~0u << (op->space.nout + op->nkey);
@@ -58,7 +63,7 @@ static void add_op(void *cx, Region *r, Op *op, int64_t times) {
   (void)r;
   if (op_class(op->kind) != CLS_SPACE) return;
   int64_t extent[MAX_INDEX];
-  for (int i = 0; i < op->space.n; i++) extent[i] = split_capacity(&op->space.idx[i].split, op->space.idx[i].range);
+  part_op_points(op, extent);
   *(double *)cx += (double)times * part_op_multiply_adds(op, extent);
 }
 

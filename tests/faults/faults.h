@@ -33,8 +33,15 @@ bool edit_site(Edit *e, SiteFn *fits, Site *out);              /* a random op th
 void edit_replace(Region *r, int from, ValueId v, ValueId by); /* what ops behind `from` and the yields use */
 
 /* ---- judge.c ---- */
+enum { JUDGE_INPUTS = 8 };
 typedef enum { JUDGE_SAME, JUDGE_DIFFERS, JUDGE_CRASHES, JUDGE_CANNOT /* the source itself does not run */ } Judgement;
-Judgement judge(const Module *source, const Module *plan, uint64_t seed);
-Judgement judge_apart(const Module *source, const Module *plan, uint64_t seed); /* in a child: the plan may be unlawful */
+typedef struct {
+  const Module *source;
+  uint64_t seed[JUDGE_INPUTS];
+  EvalRun *run[JUDGE_INPUTS]; /* of the source, once for all plans; NULL: it does not run on that input */
+} Judge;
+Judge judge_new(Arena *a, const Module *source, uint64_t seed);
+Judgement judge(const Judge *of, const Module *plan);
+Judgement judge_apart(const Judge *of, const Module *plan); /* in a child: the plan may be unlawful */
 
 #endif

@@ -8,7 +8,6 @@
 
 #include "faults.h"
 
-enum { INPUTS = 8 };
 static const double TOLERANCE = 1e-6;
 
 static bool close_enough(DType d, Num x, Num y, double scale) {
@@ -42,39 +41,45 @@ static bool same_results(const Module *m, EvalRun *x, EvalRun *y) {
   return true;
 }
 
-static Judgement one_input(const Module *source, const Module *plan, uint64_t seed) {
+Judge judge_new(Arena *a, const Module *source, uint64_t seed) {
+  Judge of = {.source = source};
+  const char *why = NULL;
+  for (int i = 0; i < JUDGE_INPUTS; i++) {
+    of.seed[i] = random_mix(seed + 77) + (uint64_t)i;
+    EvalRun *x = eval_new(source, a, (EvalOptions){.domain = DOMAIN_F64, .seed = of.seed[i], .step = 3});
+    if (eval_step(x, &why)) of.run[i] = x;
+  }
+  return of;
+}
+
+static Judgement one_input(const Judge *of, const Module *plan, int i) {
+  if (!of->run[i]) return JUDGE_CANNOT;
   Arena *a = arena_new();
   const char *why = NULL;
-  EvalOptions o = {.domain = DOMAIN_F64, .seed = seed, .step = 3};
-  EvalRun *x = eval_new(source, a, o);
-  Judgement j = JUDGE_CANNOT;
-  if (eval_step(x, &why)) {
-    o.ranks = true;
-    o.in_arena = plan->buffers != NULL;
-    EvalRun *y = eval_new(plan, a, o);
-    j = eval_step(y, &why) && same_results(source, x, y) ? JUDGE_SAME : JUDGE_DIFFERS;
-  }
+  EvalOptions o = {.domain = DOMAIN_F64, .seed = of->seed[i], .step = 3, .ranks = true, .in_arena = plan->buffers != NULL};
+  EvalRun *y = eval_new(plan, a, o);
+  Judgement j = eval_step(y, &why) && same_results(of->source, of->run[i], y) ? JUDGE_SAME : JUDGE_DIFFERS;
   arena_free(a);
   return j;
 }
 
-Judgement judge(const Module *source, const Module *plan, uint64_t seed) {
+Judgement judge(const Judge *of, const Module *plan) {
   Judgement all = JUDGE_CANNOT;
-  for (int i = 0; i < INPUTS; i++) {
-    Judgement j = one_input(source, plan, random_mix(seed + 77) + (uint64_t)i);
+  for (int i = 0; i < JUDGE_INPUTS; i++) {
+    Judgement j = one_input(of, plan, i);
     if (j == JUDGE_DIFFERS) return j;
     if (j == JUDGE_SAME) all = j;
   }
   return all;
 }
 
-Judgement judge_apart(const Module *source, const Module *plan, uint64_t seed) {
+Judgement judge_apart(const Judge *of, const Module *plan) {
   fflush(NULL);
   pid_t child = fork();
   if (child == 0) {
     alarm(20);
     if (!freopen("/dev/null", "w", stderr)) _exit(JUDGE_CRASHES);
-    _exit(judge(source, plan, seed));
+    _exit(judge(of, plan));
   }
   int status = 0;
   if (child < 0 || waitpid(child, &status, 0) != child) internal_error("cannot start a child process");

@@ -1,6 +1,6 @@
 /* main.c: dtc_faults [--faults N] [--variants N] [--seconds S] [--seed S]: plans with a fault must be rejected by verifier or
-   certificate if their meaning changed, plans that are only unusual must be accepted. Half of the programs are random, the
-   others models. Every program is tried in a child, which tells its counts through shared memory.
+   certificate if their meaning changed, plans that are only unusual must be accepted. A third of the programs are models, the
+   others random. Each core has a worker, which tries every program in a child; counts are in shared memory.
 
      fault                 tried  lawful  changed  by laws  by certificate  MISSED                                  */
 #include <argp.h>
@@ -14,7 +14,7 @@
 #include "faults.h"
 #include "online.h"
 
-enum { MAX_ROWS = 64, EDITS = 12 /* per program, of each sort */, EVERY = 1000 };
+enum { MAX_ROWS = 64, MAX_WORKERS = 64, EDITS = 12 /* per program, of each sort */ };
 
 typedef struct {
   int64_t tried, lawful, changed, by_laws, by_certificate, missed, refused, unknown;
@@ -23,11 +23,11 @@ typedef struct {
 typedef struct {
   Count fault[MAX_ROWS], variant[MAX_ROWS], plans, online;
   int64_t programs, skipped;
-  uint64_t next;
+  bool failed;
 } Progress;
 
 typedef struct {
-  int64_t faults, variants, seconds;
+  int64_t faults, variants, seconds, workers;
   uint64_t seed, only;
   bool seeded, verbose;
 } Wishes;
@@ -39,6 +39,7 @@ typedef struct {
   Progress *p;
   PassContext cx;
   Module *source, *plan, *scheduled;
+  Judge judge;
 } Case;
 
 /* ---- programs ---- */
@@ -103,18 +104,15 @@ static void try_fault(Case *c, const EditRow *row, Count *n, uint64_t salt) {
   if (!applies(row, &e)) return;
   n->tried++;
   bool lawful = ir_verify(e.m, NULL, &why);
-  Judgement j = judge_apart(c->source, e.m, c->seed);
+  Judgement j = judge_apart(&c->judge, e.m);
   bool changed = j == JUDGE_DIFFERS || j == JUDGE_CRASHES;
   n->lawful += lawful, n->changed += changed;
-  if (j == JUDGE_CANNOT) return;
-  if (!lawful) {
-    n->by_laws += changed;
-    return;
-  }
+  n->by_laws += changed && !lawful;
+  if (!changed || !lawful) return;
   CertifyResult r = certificate_of(c, full ? c->plan : e.m, full ? e.m : NULL, &why);
-  if (changed && r == CERTIFY_MISMATCH) n->by_certificate++;
-  if (changed && r == CERTIFY_UNKNOWN) n->unknown++;
-  if (changed && r == CERTIFY_EQUAL) n->missed++, tell(c, "MISSED", row->name, NULL, e.m);
+  n->by_certificate += r == CERTIFY_MISMATCH;
+  n->unknown += r == CERTIFY_UNKNOWN;
+  if (r == CERTIFY_EQUAL) n->missed++, tell(c, "MISSED", row->name, NULL, e.m);
 }
 
 static void expect_accepted(Case *c, const Module *m, const char *name, Count *n) {
@@ -122,7 +120,7 @@ static void expect_accepted(Case *c, const Module *m, const char *name, Count *n
   n->tried++;
   if (!ir_verify(m, NULL, &why)) return; /* the edit was none after all */
   n->lawful++;
-  if (judge_apart(c->source, m, c->seed) != JUDGE_SAME) {
+  if (judge_apart(&c->judge, m) != JUDGE_SAME) {
     n->changed++;
     return;
   }
@@ -150,6 +148,7 @@ static void try_plans(Case *c) {
 static void try_online(Case *c) {
   Case on = *c;
   if (!online_softmax(c->a, c->seed, &on.source, &on.plan)) internal_error("the program of softmax over ranks does not read");
+  on.judge = judge_new(c->a, on.source, on.seed);
   expect_accepted(&on, on.plan, "softmax over ranks", &c->p->online);
 }
 
@@ -161,7 +160,8 @@ static void try_program(Case *c) {
   c->source = make_program(c);
   c->plan = run_passes(c, c->source, &c->cx, "propagate", "localize");
   c->scheduled = c->plan ? run_passes(c, c->plan, &c->cx, "group", "buffers") : NULL;
-  bool sound = c->scheduled && judge(c->source, c->plan, c->seed) == JUDGE_SAME;
+  if (c->scheduled) c->judge = judge_new(c->a, c->source, c->seed);
+  bool sound = c->scheduled && judge(&c->judge, c->plan) == JUDGE_SAME;
   CertifyResult r = sound ? certificate_of(c, c->plan, c->scheduled, &why) : CERTIFY_UNKNOWN;
   if (r == CERTIFY_MISMATCH) c->p->plans.refused++, tell(c, "REFUSED", "the plan itself", why, c->plan);
   if (r != CERTIFY_EQUAL) {
@@ -199,12 +199,25 @@ static bool run_child(const Wishes *o, Progress *p, uint64_t seed) {
 
 /* ---- the table ---- */
 
+static void add_count(Count *t, const Count *c) {
+  t->tried += c->tried, t->lawful += c->lawful, t->changed += c->changed, t->by_laws += c->by_laws;
+  t->by_certificate += c->by_certificate, t->missed += c->missed, t->refused += c->refused, t->unknown += c->unknown;
+}
+
 static Count total(const Count *rows, int n) {
   Count t = {0};
-  for (int i = 0; i < n; i++) {
-    t.tried += rows[i].tried, t.lawful += rows[i].lawful, t.changed += rows[i].changed, t.by_laws += rows[i].by_laws;
-    t.by_certificate += rows[i].by_certificate, t.missed += rows[i].missed, t.refused += rows[i].refused;
-    t.unknown += rows[i].unknown;
+  for (int i = 0; i < n; i++) add_count(&t, &rows[i]);
+  return t;
+}
+
+static Progress all_workers(const Progress *p, int64_t n) {
+  Progress t = {0};
+  for (int64_t w = 0; w < n; w++) {
+    for (int i = 0; i < nfaults; i++) add_count(&t.fault[i], &p[w].fault[i]);
+    for (int i = 0; i < nvariants; i++) add_count(&t.variant[i], &p[w].variant[i]);
+    add_count(&t.plans, &p[w].plans);
+    add_count(&t.online, &p[w].online);
+    t.programs += p[w].programs, t.skipped += p[w].skipped, t.failed |= p[w].failed;
   }
   return t;
 }
@@ -239,21 +252,39 @@ static void print_table(const Progress *p) {
 
 /* ---- the command ---- */
 
+static bool enough(const Wishes *o, const Progress *p) {
+  Progress t = all_workers(p, o->workers);
+  return total(t.fault, nfaults).changed >= o->faults && accepted(&t) >= o->variants;
+}
+
+/* Programs w, w + workers, ..., while the workers together have not enough. */
+static void work(const Wishes *o, Progress *p, int64_t w, time_t until) {
+  for (uint64_t i = (uint64_t)w; time(NULL) < until && !enough(o, p); i += (uint64_t)o->workers) {
+    if (!run_child(o, &p[w], o->only ? o->only : random_mix(random_mix(o->seed) + i))) p[w].failed = true;
+    if (o->only) return;
+  }
+}
+
 static int run(Wishes *o) {
-  Progress *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  size_t bytes = sizeof(Progress) * (size_t)o->workers;
+  Progress *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) internal_error("cannot map memory");
   printf("dtc_faults --faults %lld --variants %lld --seconds %lld --seed %llu\n", (long long)o->faults, (long long)o->variants,
          (long long)o->seconds, (unsigned long long)o->seed);
-  bool ok = true;
-  time_t until = time(NULL) + o->seconds;
-  for (uint64_t i = 0; time(NULL) < until; i++) {
-    if (total(p->fault, nfaults).changed >= o->faults && accepted(p) >= o->variants) break;
-    ok &= run_child(o, p, o->only ? o->only : random_mix(random_mix(o->seed) + i));
-    if (o->only) break;
+  fflush(stdout);
+  time_t begin = time(NULL);
+  for (int64_t w = 0; w < o->workers; w++) {
+    pid_t child = fork();
+    if (child < 0) internal_error("cannot start a worker");
+    if (child > 0) continue;
+    work(o, p, w, begin + o->seconds);
+    _exit(0);
   }
-  print_table(p);
-  Count f = total(p->fault, nfaults), v = total(p->variant, nvariants);
-  return !ok || f.missed || v.refused || p->plans.refused || p->online.refused;
+  while (wait(NULL) > 0) continue;
+  Progress t = all_workers(p, o->workers);
+  print_table(&t);
+  printf("%lld seconds\n", (long long)(time(NULL) - begin));
+  return t.failed || total(t.fault, nfaults).missed || total(t.variant, nvariants).refused || t.plans.refused || t.online.refused;
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state) {
@@ -263,6 +294,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state) {
   case 'a': o->variants = strtoll(arg, NULL, 0); return 0;
   case 't': o->seconds = strtoll(arg, NULL, 0); return 0;
   case 's': o->seed = strtoull(arg, NULL, 0), o->seeded = true; return 0;
+  case 'j': o->workers = max_i64(1, min_i64(strtoll(arg, NULL, 0), MAX_WORKERS)); return 0;
   case 'r': o->only = strtoull(arg, NULL, 0); return 0;
   case 'v': o->verbose = true; return 0;
   default: return ARGP_ERR_UNKNOWN;
@@ -274,6 +306,7 @@ int main(int argc, char **argv) {
       {"faults", 'f', "N", 0, "faults that change the meaning (500)", 0},
       {"variants", 'a', "N", 0, "valid plans (500)", 0},
       {"seconds", 't', "S", 0, "at most (600)", 0},
+      {"workers", 'j', "N", 0, "processes that try them (one per core)", 0},
       {"seed", 's', "S", 0, "where to start (a fresh one)", 0},
       {"replay", 'r', "SEED", 0, "run the one program that was named", 0},
       {"verbose", 'v', NULL, 0, "print the programs of what is missed or refused", 0},
@@ -281,7 +314,9 @@ int main(int argc, char **argv) {
   };
   static const struct argp argp = {.options = options, .parser = parse_option, .doc = "Is the certificate to be trusted?"};
   Wishes o = {.faults = 500, .variants = 500, .seconds = 600};
+  o.workers = max_i64(1, min_i64(sysconf(_SC_NPROCESSORS_ONLN), MAX_WORKERS));
   argp_parse(&argp, argc, argv, 0, NULL, &o);
+  if (o.only) o.workers = 1;
   if (!o.seeded) o.seed = random_mix((uint64_t)time(NULL) ^ ((uint64_t)getpid() << 32));
   return run(&o);
 }
