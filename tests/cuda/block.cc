@@ -125,7 +125,8 @@ static void leave() {
 }
 
 static bool same(const std::source_location &a, const std::source_location &b) {
-  return a.line() == b.line() && a.column() == b.column() && !strcmp(a.file_name(), b.file_name());
+  return a.line() == b.line() && a.column() == b.column() &&
+         (a.file_name() == b.file_name() || !strcmp(a.file_name(), b.file_name()));
 }
 
 static const char *meeting(Meet m) {
@@ -218,12 +219,14 @@ uint64_t meet_warp(Meet m, unsigned mask, uint64_t bits, int arg, int width, con
   mine.mask = mask, mine.bits = bits, mine.arg = arg;
   if (!(mask >> lane & 1))
     found("kernel %s, block %u: lane %u at %s is not in its mask %08x", kernel, now.block, lane, waits_at(mine).c_str(), mask);
-  for (unsigned i = 0; i < 32; i++)
-    if ((warp.arrived >> i & 1) && (lanes[i].mask != mask || lanes[i].meet != m || !same(lanes[i].where, here)))
+  if (warp.arrived) { /* those who wait agree */
+    unsigned i = (unsigned)__builtin_ctz(warp.arrived);
+    if (lanes[i].mask != mask || lanes[i].meet != m || !same(lanes[i].where, here))
       found("kernel %s, block %u: lanes of warp %u wait for each other at different places: lane %u at %s with mask %08x, lane "
-            "%u at "
-            "%s with mask %08x",
+            "%u at %s "
+            "with mask %08x",
             kernel, now.block, me / 32, i, waits_at(lanes[i]).c_str(), lanes[i].mask, lane, waits_at(mine).c_str(), mask);
+  }
   warp.arrived |= 1u << lane;
   if (warp.arrived != mask) {
     leave();

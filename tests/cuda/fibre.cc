@@ -65,8 +65,8 @@ static Fibre *make(void (*main)()) {
   if (made == POOL) found("more than %zu threads wait", POOL);
   char *bottom = stacks + made++ * STACK;
   mprotect(bottom, GUARD, PROT_NONE);
-  Fibre *f = new Fibre{first_frame(bottom + STACK, main), nullptr, bottom + GUARD, STACK - GUARD};
-  return f;
+  char *top = bottom + STACK - made % 61 * 64; /* else all stacks want the same lines of the cache */
+  return new Fibre{first_frame(top, main), nullptr, bottom + GUARD, (size_t)(top - bottom) - GUARD};
 }
 
 Fibre *fibre_take(void (*main)()) {
