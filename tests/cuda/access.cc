@@ -239,26 +239,27 @@ static void kernel_outside(const void *p, unsigned size, bool write, const void 
   found("%s %s %u bytes of the host's memory at %p%s", who(now).c_str(), write ? "writes" : "reads", size, p, at(pc).c_str());
 }
 
-static void host_access(const void *p, uint64_t offset, unsigned size, bool write, const void *pc) {
+static void host_access(const void *p, uint64_t offset, unsigned size, bool write, bool alone, const void *pc) {
   uint64_t place = offset;
   if (offset >= SHARED_END && !buffer_place(offset, size, &place)) place = 0;
   if (place < DEVICE_END || place >= PINNED_END)
     found("the host %s device memory at %p%s: %s", write ? "writes" : "reads", p, at(pc).c_str(), describe(p).c_str());
   host_actor.clock = host, host_actor.lane = 0, host_actor.seq = host[0];
   state_check(place, size, write, host_actor, p, pc);
-  race_check(place, size, write, host_actor, p, pc);
+  if (!alone) race_check(place, size, write, host_actor, p, pc);
 }
 
-[[maybe_unused]] static void access(const void *p, unsigned size, bool write, const void *pc) {
+/* `alone`: volatile, whose meaning is that others write it meanwhile. */
+[[maybe_unused]] static void access(const void *p, unsigned size, bool write, const void *pc, bool alone = false) {
   uint64_t offset = (uint64_t)((const char *)p - space.base), place = offset;
   if (offset >= RANGE_END || !space.base) {
     if (in_kernel) kernel_outside(p, size, write, pc);
     return;
   }
-  if (!in_kernel) return host_access(p, offset, size, write, pc);
+  if (!in_kernel) return host_access(p, offset, size, write, alone, pc);
   if (offset >= SHARED_END && !buffer_place(offset, size, &place)) outside(now, p, size, write, pc);
   state_check(place, size, write, now, p, pc);
-  race_check(place, size, write, now, p, pc);
+  if (!alone) race_check(place, size, write, now, p, pc);
 }
 
 uint64_t atomic_load(const void *p, size_t bytes) {
@@ -321,8 +322,8 @@ using emu::access;
 #define SIZED(n)                                                                                                                 \
   void __tsan_read##n(void *p) { access(p, n, false, PC); }                                                                      \
   void __tsan_write##n(void *p) { access(p, n, true, PC); }                                                                      \
-  void __tsan_volatile_read##n(void *p) { access(p, n, false, PC); }                                                             \
-  void __tsan_volatile_write##n(void *p) { access(p, n, true, PC); }                                                             \
+  void __tsan_volatile_read##n(void *p) { access(p, n, false, PC, true); }                                                       \
+  void __tsan_volatile_write##n(void *p) { access(p, n, true, PC, true); }                                                       \
   void __tsan_unaligned_read##n(void *p) { access(p, n, false, PC); }                                                            \
   void __tsan_unaligned_write##n(void *p) { access(p, n, true, PC); }
 
@@ -354,8 +355,9 @@ void __tsan_write_range(void *p, unsigned long n) { access(p, (unsigned)n, true,
 SIZED(1)
 SIZED(2)
 SIZED(4)
-SIZED(8) SIZED(16) ATOMIC(8, uint8_t) ATOMIC(16, uint16_t) ATOMIC(32, uint32_t)
-    ATOMIC(64, uint64_t) void __tsan_atomic_thread_fence(int) {}
+SIZED(8)
+SIZED(16) ATOMIC(8, uint8_t) ATOMIC(16, uint16_t) ATOMIC(32, uint32_t) ATOMIC(64, uint64_t) void __tsan_atomic_thread_fence(int) {
+}
 void __tsan_atomic_signal_fence(int) {}
 }
 #endif

@@ -12,7 +12,7 @@ here=$(dirname "$0")
 case $variant in
 plain) flags= link= ;;
 address) flags="-fsanitize=address -fno-omit-frame-pointer" link=-fsanitize=address ;;
-checked) flags="-DDTCU_CHECKED -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -fno-tree-loop-distribute-patterns" link= ;;
+checked) flags="-DDTCU_CHECKED -fsanitize=thread --param tsan-instrument-func-entry-exit=0 --param tsan-distinguish-volatile=1 -fno-tree-loop-distribute-patterns" link= ;;
 *) echo "emulate.sh: no variant $variant" >&2; exit 2 ;;
 esac
 cxx=${CXX:-g++}

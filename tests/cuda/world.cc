@@ -95,7 +95,7 @@ static Mapped map_process(int rank) {
   char name[64];
   snprintf(name, sizeof name, "/proc/%d/fd/%d", world->process[rank].pid.load(), world->process[rank].file);
   int file = open(name, O_RDONLY | O_CLOEXEC);
-  if (file < 0) found("rank %d cannot read the memory of rank %d: %s", world_rank, rank, strerror(errno));
+  if (file < 0) found("rank %d has ended (%s), and rank %d needs its memory", rank, strerror(errno), world_rank);
   Mapped m = {(char *)mmap(nullptr, PINNED_END, PROT_READ, MAP_SHARED | MAP_NORESERVE, file, 0),
               (uint8_t *)mmap(nullptr, PINNED_END, PROT_READ, MAP_SHARED | MAP_NORESERVE, file, (off_t)SHARED_END)};
   close(file);

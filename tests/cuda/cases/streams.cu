@@ -147,3 +147,21 @@ CASE(overrun_in_the_arena) {
   (void)fill;
 #endif
 }
+
+/* The host looks at what a kernel writes now: volatile says so. */
+static __global__ void mark(volatile int *at, int *plain) {
+  if (threadIdx.x == 0) *at = 1, *plain = 1;
+}
+CASE(polled) {
+  cudaStream_t s;
+  int *at;
+  CHECK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  CHECK(cudaHostAlloc(&at, 8, cudaHostAllocMapped));
+  *(volatile int *)at = 0;
+  DTCU_LAUNCH_ON(s, mark, 1, 32, at, at + 1);
+  static volatile int seen;
+  if (bug) seen = at[1];
+  while (!*(volatile int *)at) (void)cudaStreamQuery(s);
+  CHECK(cudaStreamSynchronize(s));
+  EXPECT(at[1] == 1);
+}
