@@ -2,8 +2,8 @@
    even when the rank itself hangs in a call.
 
    Each has a serial number, which the device writes to a mark when it is done; they are done in the order in which they were
-   given. A recorded phase keeps its numbers when it is replayed, so only numbers of what is under way mean anything: at the
-   end of a step everything is done.
+   given. A recorded phase keeps its numbers when it is replayed; so at the end of a step, when everything is done, the mark goes
+   back to 0.
 
      rank 3, the last collectives:
        step 17  forward   all_gather over model (charlm.dt:31)   done
@@ -23,6 +23,7 @@ void rt_flight_mark(Rt *rt, uint32_t serial) { atomic_store_explicit(&rt_state(r
 
 void rt_flight_done(Rt *rt) {
   RankState *s = rt_state(rt);
+  atomic_store(&s->mark, 0);
   atomic_store(&s->done, atomic_load(&s->flights));
 }
 
@@ -36,9 +37,17 @@ void rt_flight_show(Rt *rt) { rt->shared->stuck = true; }
 static uint64_t count_done(const RankState *s, uint64_t first, uint64_t end) {
   uint64_t done = atomic_load(&s->done), from = done > first ? done : first;
   uint32_t mark = atomic_load(&s->mark);
-  for (uint64_t n = end; n > from; n--)
+  for (uint64_t n = end; mark && n > from; n--)
     if (s->flight[(n - 1) % RT_FLIGHTS].serial == mark) return n;
   return done;
+}
+
+void rt_flight_at(const Rt *rt, int r, int *running, int *last) {
+  const RankState *s = &rt->shared->rank[r];
+  uint64_t end = atomic_load(&s->flights), first = end > RT_FLIGHTS ? end - RT_FLIGHTS : 0, done = count_done(s, first, end);
+  if (end == 0) return;
+  *running = done < end ? s->flight[done % RT_FLIGHTS].collective : -1;
+  *last = done > first ? s->flight[(done - 1) % RT_FLIGHTS].collective : -1;
 }
 
 void rt_flight_print(const Rt *rt, int r, FILE *out) {

@@ -75,7 +75,9 @@ static const char *phase_name(int phase) {
 /* "at step 17, forward, in all_reduce over model (charlm.dt:26)" */
 static void where(const Rt *rt, int rank, char *out, size_t size) {
   const RankState *s = &rt->shared->rank[rank - rt->first];
-  int running = atomic_load(&s->collective), last = atomic_load(&s->last), id = running >= 0 ? running : last;
+  int running = atomic_load(&s->collective), last = atomic_load(&s->last);
+  rt_flight_at(rt, rank - rt->first, &running, &last);
+  int id = running >= 0 ? running : last;
   int n = snprintf(out, size, "at step %lld, %s", (long long)atomic_load(&s->step) + 1, phase_name(atomic_load(&s->phase)));
   if (id < 0 || id >= rt->p->ncollectives || n < 0 || (size_t)n >= size) {
     if (n > 0 && (size_t)n < size) snprintf(out + n, size - (size_t)n, ", before the first collective");

@@ -76,6 +76,8 @@ void rt_flight_mark(Rt *rt, uint32_t serial);                       /* the devic
 void rt_flight_done(Rt *rt);                                        /* it has done all of them */
 void rt_waiting(Rt *rt, bool begins);                               /* for the device: the supervisor looks at the clock */
 void rt_flight_show(Rt *rt);                                        /* the message of rt_fail comes with the list */
+/* Which collective local rank r's device is in, and which it did last; nothing is changed where it was given none. */
+void rt_flight_at(const Rt *rt, int r, int *running, int *last);
 /* Lines about the last collectives of local rank r. */
 void rt_flight_print(const Rt *rt, int r, FILE *out);
 

@@ -13,7 +13,7 @@ namespace {
 /* Everything that the choice of an algorithm depends on. Compared as bytes. */
 typedef struct {
   int64_t m, n, k, lda, ldb, ldc, ldaux, batch, sa, sb, sc, saux;
-  int32_t ta, tb, accumulates, epilogue, align_a, align_b, align_c, align_aux;
+  int32_t ta, tb, accumulates, epilogue, has_aux, align_a, align_b, align_c, align_aux;
 } Shape;
 
 typedef struct {
@@ -81,15 +81,16 @@ Shape shape_of(const dtcu_Gemm *g) {
   s.ta = g->ta, s.tb = g->tb, s.accumulates = g->beta != 0, s.epilogue = g->epilogue;
   if (s.batch > 1) s.sa = g->sa, s.sb = g->sb, s.sc = g->sc;
   s.align_a = alignment(g->a), s.align_b = alignment(g->b), s.align_c = alignment(g->c), s.align_aux = 256;
-  if (g->aux) s.ldaux = g->ldaux, s.saux = s.batch > 1 ? g->saux : 0, s.align_aux = alignment(g->aux);
+  s.has_aux = g->aux && g->epilogue != DTCU_PLAIN;
+  if (s.has_aux) s.ldaux = g->ldaux, s.saux = s.batch > 1 ? g->saux : 0, s.align_aux = alignment(g->aux);
   return s;
 }
 
-cublasLtEpilogue_t library_name(int32_t e) {
-  switch (e) {
+cublasLtEpilogue_t library_name(const Shape *s) {
+  switch (s->epilogue) {
   case DTCU_BIAS: return CUBLASLT_EPILOGUE_BIAS;
-  case DTCU_GELU: return CUBLASLT_EPILOGUE_GELU_AUX;
-  case DTCU_GELU_BIAS: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+  case DTCU_GELU: return s->has_aux ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU;
+  case DTCU_GELU_BIAS: return s->has_aux ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS;
   case DTCU_DGELU: return CUBLASLT_EPILOGUE_DGELU;
   case DTCU_BIAS_GRAD_B: return CUBLASLT_EPILOGUE_BGRADA; /* the library's A is our B */
   case DTCU_DGELU_BIAS_GRAD: return CUBLASLT_EPILOGUE_DGELU_BGRAD;
@@ -97,7 +98,6 @@ cublasLtEpilogue_t library_name(int32_t e) {
   }
 }
 
-bool has_aux(int32_t e) { return e == DTCU_GELU || e == DTCU_GELU_BIAS || e == DTCU_DGELU || e == DTCU_DGELU_BIAS_GRAD; }
 bool has_bias(int32_t e) { return e == DTCU_BIAS || e == DTCU_GELU_BIAS || e == DTCU_BIAS_GRAD_B || e == DTCU_DGELU_BIAS_GRAD; }
 
 template <typename T> void describe(Rt *rt, cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t a, T value) {
@@ -109,8 +109,8 @@ cublasLtMatmulDesc_t describe_product(Rt *rt, const Shape *s) {
   CUBLAS(rt, cublasLtMatmulDescCreate(&d, rt->p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
   describe(rt, d, CUBLASLT_MATMUL_DESC_TRANSA, s->tb ? CUBLAS_OP_T : CUBLAS_OP_N);
   describe(rt, d, CUBLASLT_MATMUL_DESC_TRANSB, s->ta ? CUBLAS_OP_T : CUBLAS_OP_N);
-  describe(rt, d, CUBLASLT_MATMUL_DESC_EPILOGUE, library_name(s->epilogue));
-  if (has_aux(s->epilogue)) {
+  describe(rt, d, CUBLASLT_MATMUL_DESC_EPILOGUE, library_name(s));
+  if (s->has_aux) {
     describe(rt, d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s->ldaux);
     if (s->batch > 1) describe(rt, d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, s->saux);
   }
@@ -131,7 +131,7 @@ cublasLtMatrixLayout_t layout(Rt *rt, int64_t rows, int64_t columns, int64_t ld,
 void set_pointers(Rt *rt, const Known *k, const dtcu_Gemm *g) {
   if (!k->fused) return;
   if (has_bias(g->epilogue)) describe(rt, k->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, g->bias);
-  if (has_aux(g->epilogue)) describe(rt, k->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, g->aux);
+  if (k->shape.has_aux) describe(rt, k->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, g->aux);
 }
 
 template <typename T> void prefer(Rt *rt, cublasLtMatmulPreference_t p, cublasLtMatmulPreferenceAttributes_t a, T value) {
@@ -160,7 +160,7 @@ bool choose_algorithm(Rt *rt, Known *k) {
 Known learn(Rt *rt, const Shape *s, const dtcu_Gemm *g) {
   Known k = {};
   k.shape = *s;
-  k.fused = !has_aux(s->epilogue) || (s->ldaux % 8 == 0 && s->align_aux >= 16);
+  k.fused = !s->has_aux || (s->ldaux % 8 == 0 && s->align_aux >= 16);
   k.x = layout(rt, s->tb ? s->k : s->n, s->tb ? s->n : s->k, s->ldb, s->batch, s->sb);
   k.y = layout(rt, s->ta ? s->m : s->k, s->ta ? s->k : s->m, s->lda, s->batch, s->sa);
   k.d = layout(rt, s->n, s->m, s->ldc, s->batch, s->sc);
@@ -172,7 +172,7 @@ Known learn(Rt *rt, const Shape *s, const dtcu_Gemm *g) {
   }
   k.fused = false;
   Shape plain = *s;
-  plain.epilogue = DTCU_PLAIN;
+  plain.epilogue = DTCU_PLAIN, plain.has_aux = false;
   k.desc = describe_product(rt, &plain);
   if (!choose_algorithm(rt, &k)) gemm_checked(rt, CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmulAlgoGetHeuristic");
   return k;
@@ -221,7 +221,7 @@ __global__ void epilogue_kernel(int epilogue, float *c, int64_t m, int64_t n, in
     float *x = &c[row * ldc + column], z = *x;
     if (epilogue == DTCU_BIAS || epilogue == DTCU_GELU_BIAS) z += bias[column];
     if (epilogue == DTCU_GELU || epilogue == DTCU_GELU_BIAS) {
-      aux[row * ldaux + column] = z;
+      if (aux) aux[row * ldaux + column] = z;
       z = gelu(z);
     }
     if (epilogue == DTCU_DGELU || epilogue == DTCU_DGELU_BIAS_GRAD) z *= gelu_slope(aux[row * ldaux + column]);

@@ -129,7 +129,7 @@ void rt_settle(Rt *rt, Phase phase) {
   for (int i = 0; i < rt->p->ntaps; i++)
     if (rt->is_shown[i] && t->tap_phase[i] <= (int)phase) memcpy(rt->shown[i], t->shown[i], sizeof rt->shown[i]);
   if (phase != AT_UPDATE) return;
-  rt_flight_mark(rt, *t->mark);
+  *t->mark = 0; /* all is done: a number that is replayed means the next step's */
   rt_flight_done(rt);
   steps_faults(rt);
 }

@@ -49,15 +49,15 @@ void dtcu_put(dtrt_Context *cx, void *dst, int64_t value); /* eight bytes */
 typedef enum {
   DTCU_PLAIN,          /* C = z */
   DTCU_BIAS,           /* C = z + bias */
-  DTCU_GELU,           /* aux = z,        C = gelu(z) */
+  DTCU_GELU,           /* aux = z,        C = gelu(z); nothing is kept where aux is NULL */
   DTCU_GELU_BIAS,      /* aux = z + bias, C = gelu(z + bias) */
   DTCU_DGELU,          /* C = z * gelu'(aux) */
   DTCU_BIAS_GRAD_B,    /* C = z, bias[n] = sum over k of op(B): of a weight gradient x^T dy */
   DTCU_DGELU_BIAS_GRAD /* C = z * gelu'(aux), bias[n] = the sum of C's rows */
 } dtcu_Epilogue;
 
-/* `batch` products at distances sa, sb, sc (and saux) in elements; leading dimensions in elements. Alignment of aux: 16
-   bytes, ldaux a multiple of 8. */
+/* `batch` products at distances sa, sb, sc (and saux) in elements; leading dimensions in elements. The library
+   wants aux at a multiple of 16 bytes and ldaux of 8; elsewhere kernels behind the product do the same. */
 typedef struct {
   dtrt_dtype dtype; /* of all tensors */
   int64_t batch;    /* 0 counts as 1 */
