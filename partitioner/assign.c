@@ -8,15 +8,14 @@
 
    The innermost axis goes first. Where one axis has chosen, the next finds another problem, and where tables had to be
    made small (minsum.h), another result; so small programs in which they had to be are planned in the other order as well,
-   all axes together first, and the better plan is taken. In large ones axes are not taken together, and one that saves less
-   than a ten thousandth is not worth another round. */
+   all axes together first, and the better plan is taken. In others axes are not taken together; in large ones one that saves
+   less than a ten thousandth is not worth another round. */
 #include "graph.h"
 
 enum {
   MAX_SWEEPS = 8,
   MAX_TABLE = 1 << 16,
-  SMALL = 600,
-  MIDDLING = 1100 /* variables times axes */,
+  SMALL = 600 /* variables times axes */,
   LARGE = 10000 /* variables */
 };
 
@@ -184,9 +183,9 @@ void assign_layouts(Reshard *r) {
   if (n == 0) return;
   const Plans *greedy = r->nops < SMALL ? take_plans(r) : NULL;
   double cost = sweep(&s, single, move, false);
-  if (s.variables * single > MIDDLING) return;
+  if (!greedy || s.variables * single > SMALL) return;
   if (n > single) cost = sweep(&s, n, move, false);
-  if (!greedy || s.exact || s.variables * single > SMALL) return;
+  if (s.exact) return;
   const Plans *first = take_plans(r);
   put_plans(r, greedy);
   if (sweep(&s, n, other_way, true) >= cost) put_plans(r, first);
