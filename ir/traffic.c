@@ -407,13 +407,14 @@ static bool dim_covered(const Atoms *x, const Split *from, const Split *to, int6
   if (by == all || (plain_even(from, n) && plain_even(to, n))) return true;
   if (mask_count(x, all | split_mask(x, to)) * mask_count(x, by) > MAX_WALK) return false;
   Walk r, q;
+  Dealt has = dealt_out(x->mesh, from, n), wants = dealt_out(x->mesh, to, n);
   walk_start(&r, x, all | split_mask(x, to), 0);
   do {
     int64_t lo, hi, l, h, found = 0;
-    split_range(x->mesh, to, n, r.rank, &l, &h);
+    dealt_range(&wants, r.rank, &l, &h);
     walk_start(&q, x, by, r.rank);
     do {
-      split_range(x->mesh, from, n, q.rank, &lo, &hi);
+      dealt_range(&has, q.rank, &lo, &hi);
       found += max_i64(0, min_i64(h, hi) - max_i64(l, lo));
     } while (walk_next(&q));
     if (found < h - l) return false;
