@@ -1,4 +1,4 @@
-/* graph.c: a program's layouts as choices whose costs add up in pairs, for one mesh axis.
+/* graph.c: a program's layouts as choices whose costs add up in pairs, for one mesh axis (or several that are used as one).
 
      %q[b,t,h,k] = nest sum[d] %n[b,t,d] * %wq[d,h,k]          over model: split none, b, t, h, k or d; or pass on what n or
                                                                wq is pending over
