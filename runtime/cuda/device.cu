@@ -28,6 +28,12 @@ cudaError_t device_checked(Rt *rt, cudaError_t e, const char *call) {
           cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
+void device_put(Rt *rt, void *dst, const void *src, size_t bytes) {
+  cudaStream_t s = rt->transport->compute;
+  CUDA(rt, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, s));
+  CUDA(rt, cudaStreamSynchronize(s));
+}
+
 static const char *gibibytes(double bytes, char out[32]) {
   bool small = bytes < 0x1p30;
   snprintf(out, 32, small ? "%.1f MiB" : "%.1f GiB", bytes / (small ? 0x1p20 : 0x1p30));
@@ -146,7 +152,7 @@ static void set_context(Rt *rt) {
   t->host_context.seed = rt->cx.seed;
   t->host_context.workspace = rt->cx.workspace;
   CUDA(rt, cudaHostGetDevicePointer((void **)&t->host_context.fault, t->fault, 0));
-  CUDA(rt, cudaMemcpy(t->context, &t->host_context, sizeof t->host_context, cudaMemcpyHostToDevice));
+  device_put(rt, t->context, &t->host_context, sizeof t->host_context);
 }
 
 void rt_reserve(Rt *rt) { rt->transport = NULL; } /* what is before the fork must not touch CUDA */
@@ -173,9 +179,9 @@ void rt_open(Rt *rt) {
 void rt_close(Rt *rt) {
   Transport *t = rt->transport;
   rt_idle(rt);
+  steps_close(rt); /* a communicator is not given up while recorded phases use it */
   comm_close(rt);
   gemm_close(rt);
-  steps_close(rt);
   exchange_free(rt);
   for (void *at : {(void *)t->fault, (void *)t->mark, (void *)t->shown, (void *)t->setting, (void *)t->ring})
     CUDA(rt, cudaFreeHost(at));
@@ -247,7 +253,7 @@ const void *rt_reachable(Rt *rt, const void *value, size_t bytes) {
   if (on_device(rt, value)) return value;
   if (bytes > 64) rt_fail(rt, EXIT_FAULT, "a value is shown from outside the arena");
   char *place = t->gather + GATHER_BYTES - 64;
-  CUDA(rt, cudaMemcpy(place, value, bytes, cudaMemcpyHostToDevice));
+  device_put(rt, place, value, bytes);
   return place;
 }
 

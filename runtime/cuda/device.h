@@ -138,6 +138,9 @@ struct Transport {
 cudaError_t device_checked(Rt *rt, cudaError_t e, const char *call);
 ncclResult_t comm_checked(Rt *rt, ncclResult_t e, const char *call);
 cublasStatus_t gemm_checked(Rt *rt, cublasStatus_t e, const char *call);
+/* Into device memory, behind what the compute stream was given; it is there afterwards. (cudaMemcpy may return before that, and
+   streams that block nobody do not wait for it.) */
+void device_put(Rt *rt, void *dst, const void *src, size_t bytes);
 /* "step 17, charlm.dt:31", for messages */
 const char *device_place(Rt *rt, char out[256]);
 

@@ -255,8 +255,8 @@ void exchange_load(Rt *rt, char *at) {
       p->pack.move = (const Move *)at;
       p->unpack.move = p->pack.move + p->pack.n;
       p->unpack.places = (const int64_t *)(at + device_align(moves));
-      CUDA(rt, cudaMemcpy(at, p->moves, moves, cudaMemcpyHostToDevice));
-      if (places) CUDA(rt, cudaMemcpy(at + device_align(moves), p->places, places, cudaMemcpyHostToDevice));
+      device_put(rt, at, p->moves, moves);
+      if (places) device_put(rt, at + device_align(moves), p->places, places);
       at += table_bytes(p);
       free(p->moves);
       free(p->places);

@@ -75,7 +75,7 @@ static void tell_checking(Rt *rt) {
   Transport *t = rt->transport;
   if (t->host_context.checking == rt->cx.checking) return;
   t->host_context.checking = rt->cx.checking;
-  CUDA(rt, cudaMemcpy(t->context, &t->host_context, sizeof t->host_context, cudaMemcpyHostToDevice));
+  device_put(rt, t->context, &t->host_context, sizeof t->host_context);
 }
 
 /* ---- recording ---- */

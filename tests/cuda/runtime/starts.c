@@ -151,26 +151,50 @@ UNIT(garbage_on_the_socket_does_no_harm) {
   CONTAINS(a, "step 4/4  loss 3.0000");
 }
 
-UNIT(a_start_that_dies_takes_the_others_with_it) {
-  const char *const long_run[] = {"--steps", "100000000", NULL};
-  Start zero = start_rank(0, 2, "secret", long_run), one = start_rank(1, 2, "secret", long_run);
+/* Reads what a start writes until it has made a step. */
+static void await_step(const Start *s) {
   char seen[4096];
-  for (int n = 0; n < (int)sizeof seen - 1;) { /* until it steps */
-    ssize_t k = read(zero.out, seen + n, sizeof seen - 1 - (size_t)n);
-    if (k <= 0) break;
-    seen[n += (int)k] = 0;
-    if (strstr(seen, "step ") && strstr(seen, "loss")) break;
+  for (size_t n = 0; n < sizeof seen - 1;) {
+    ssize_t k = read(s->out, seen + n, sizeof seen - 1 - n);
+    if (k <= 0) return;
+    seen[n += (size_t)k] = 0;
+    if (strstr(seen, "  loss ")) return;
   }
+}
+
+/* Reads to the end; is the text in it? */
+static bool writes(const Start *s, const char *text) {
+  char seen[8192] = "";
+  size_t n = 0, keep = strlen(text);
+  bool found = false;
+  for (ssize_t k; (k = read(s->out, seen + n, sizeof seen - 1 - n)) > 0;) {
+    seen[n += (size_t)k] = 0;
+    found |= strstr(seen, text) != NULL;
+    if (n <= keep) continue;
+    memmove(seen, seen + n - keep, keep + 1);
+    n = keep;
+  }
+  return found;
+}
+
+UNIT(a_start_that_dies_takes_the_others_with_it) {
+  const char *const *args = ARGS("--steps", "100000000");
+  Start zero = start_rank(0, 2, "secret", args), one = start_rank(1, 2, "secret", args);
+  await_step(&zero);
   kill(one.pid, SIGKILL);
   run_wait(one.pid, one.out);
-  int status_text = 0;
-  char last[4096] = "";
-  for (ssize_t k; (k = read(zero.out, last, sizeof last - 1)) > 0;) {
-    last[k] = 0;
-    status_text |= strstr(last, "the process of rank 1 is gone") != NULL;
-  }
+  CHECK(writes(&zero, "the process of rank 1 is gone"));
   CHECK_EQ(run_wait(zero.pid, zero.out).rc, 1);
-  CHECK(status_text);
+}
+
+UNIT(a_signal_to_one_start_ends_all_in_order) {
+  const char *const *args = ARGS("--steps", "100000000");
+  Start zero = start_rank(0, 2, "secret", args), one = start_rank(1, 2, "secret", args);
+  await_step(&zero);
+  kill(one.pid, SIGTERM);
+  CHECK(writes(&zero, "interrupted after step "));
+  CHECK_EQ(run_wait(zero.pid, zero.out).rc, 1);
+  CHECK_EQ(run_wait(one.pid, one.out).rc, 1);
 }
 
 UNIT(the_wrong_number_of_processes_is_said_in_one_line) {
