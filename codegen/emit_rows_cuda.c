@@ -26,7 +26,7 @@ typedef struct {
 
 static void flat_add(Flat *f, const char *name, const char *count, int64_t number, int64_t capacity) {
   f->name[f->n] = name, f->count[f->n] = count, f->number[f->n++] = number;
-  if (!checked_mul(f->n > 1 ? f->capacity : 1, capacity, &f->capacity)) f->capacity = INT64_MAX;
+  f->capacity = sat_mul(f->n > 1 ? f->capacity : 1, capacity);
 }
 
 /* The product of the counts from `from` on. */
@@ -35,7 +35,7 @@ static const char *flat_count(Rows *r, const Flat *f, int from, int64_t *number)
   const char *text = NULL;
   for (int i = from; i < f->n; i++) {
     if (f->number[i] >= 0)
-      c *= f->number[i];
+      c = sat_mul(c, f->number[i]);
     else
       text = text ? arena_printf(r->e->a, "%s * %s", text, f->count[i]) : f->count[i];
   }
@@ -117,9 +117,9 @@ static Flat visible(Rows *r, const Segment *seg, const TeamLoops *l, int part, c
   for (int i = 0; i < l->n[part]; i++) {
     int j = l->loop[part][i];
     const Index *x = &seg->loop[j];
-    capacity = capacity * cg_capacity(x);
+    capacity = sat_mul(capacity, cg_capacity(x));
     if (cg_even(x))
-      constant *= cg_capacity(x);
+      constant = sat_mul(constant, cg_capacity(x));
     else
       text = emit_n(r->k, var[j].range);
     if (l->absorbed[j]) continue;
