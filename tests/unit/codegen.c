@@ -163,6 +163,55 @@ UNIT(reductions_maps_and_columns_share_rows) {
               "tap output \"n\" %n\ntap output \"g\" %g\ntap output \"all\" %all\ntap output \"low\" %low\n");
 }
 
+UNIT(columns_that_keep_different_loops) {
+  agrees("%x[b,i,j]: f32[B=6, I=5, J=7] = nest sin(f32(idx(17*b + 5*i + 3*j)))\n"
+         "%m[b]: f32[B=6] = nest max[i: I=5, j: J=7] %x[b,i,j] ; m.dt:1\n"
+         "%n[b,i,j]: f32[B=6, I=5, J=7] = nest %x[b,i,j] - %m[b] ; m.dt:1\n"
+         "%d[i]: f32[I=5] = nest sum[b: B=6, j: J=7] %n[b,i,j] ; m.dt:1\n"
+         "%e[j]: f32[J=7] = nest sum[b: B=6, i: I=5] %n[b,i,j] ; m.dt:1\n"
+         "%r[b]: f32[B=6] = nest sum[i: I=5, j: J=7] %n[b,i,j] ; m.dt:1\n"
+         "tap output \"d\" %d\ntap output \"e\" %e\ntap output \"r\" %r\n");
+}
+
+UNIT(few_sums_of_many_terms_in_a_row) {
+  agrees("%x[b,j]: f32[B=6, J=300] = nest sin(f32(idx(17*b + 3*j)))\n"
+         "%y[k,j]: f32[K=3, J=300] = nest cos(f32(idx(7*k + 2*j)))\n"
+         "%m[b]: f32[B=6] = nest max[j: J=300] %x[b,j] ; m.dt:1\n"
+         "%p[b,k]: f32[B=6, K=3] = nest sum[j: J=300] (%x[b,j] - %m[b]) * %y[k,j] + 1.0 ; m.dt:1\n"
+         "%q[b,k]: f32[B=6, K=3] = nest %p[b,k] * %p[b,2 - k] ; m.dt:1\n"
+         "tap output \"q\" %q\n");
+}
+
+UNIT(sums_without_rows) {
+  agrees("%x[b,d]: f32[B=40, D=96] = nest sin(f32(idx(17*b + 3*d)))\n"
+         "%g[d]: f32[D=96] = nest sum[b: B=40] %x[b,d] * %x[b,d]\n"
+         "%y[b,d]: f32[B=40, D=96] = nest cos(f32(idx(17*b + 3*d)))\n"
+         "%p[b]: f32[B=40] = nest max[d: D=96] %y[b,d]\n"
+         "%w[h]: f32[H=5000] = nest sin(f32(idx(h)))\n"
+         "%s: f32 = nest sum[h: H=5000] exp(%w[h])\n"
+         "%z[f,c]: f32[F=33, C=4] = nest sin(f32(idx(3*f + c)))\n"
+         "%q[f]: f32[F=33] = nest prod[c: C=4] %z[f,c]\n"
+         "tap output \"g\" %g\ntap output \"p\" %p\ntap output \"s\" %s\ntap output \"q\" %q\n");
+}
+
+UNIT(rows_longer_than_a_cache) {
+  agrees("%x[b,d]: f32[B=3, D=12000] = nest sin(f32(idx(17*b + 3*d)))\n"
+         "%m[b]: f32[B=3] = nest max[d: D=12000] %x[b,d] ; m.dt:1\n"
+         "%n[b,d]: f32[B=3, D=12000] = nest %x[b,d] - %m[b] ; m.dt:1\n"
+         "%s[b]: f32[B=3] = nest sum[d: D=12000] %n[b,d] ; m.dt:1\n"
+         "%o[b,d]: f32[B=3, D=12000] = nest %n[b,11999 - d] * 0.5 + %s[b] / 12000.0 ; m.dt:1\n"
+         "%g[d]: f32[D=12000] = nest sum[b: B=3] %o[b,d] ; m.dt:1\n"
+         "tap output \"g\" %g\n");
+}
+
+UNIT(rows_of_four) {
+  agrees("%x[b,t,d]: f32[B=37, T=11, D=4] = nest sin(f32(idx(17*b + 5*t + 3*d)))\n"
+         "%m[b,t]: f32[B=37, T=11] = nest max[d: D=4] %x[b,t,d] ; m.dt:1\n"
+         "%e[b,t]: f32[B=37, T=11] = nest sum[d: D=4] exp(%x[b,t,d] - %m[b,t]) ; m.dt:1\n"
+         "%l: f32 = nest sum[b: B=37, t: T=11] log(%e[b,t]) + %m[b,t] ; m.dt:1\n"
+         "tap output \"l\" %l\ntap output \"e\" %e\n");
+}
+
 UNIT(products_take_the_blas_or_loops) {
   agrees(DATA "%q[b,t,f]: f32[B=2, T=6, F=12] = nest sum[d: D=8] %x[b,t,d] * %w[d,f]\n"
               "%qt[f,t,b]: f32[F=12, T=6, B=2] = nest sum[d: D=8] %x[b,t,d] * %w[d,f]\n"
