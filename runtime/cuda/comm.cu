@@ -67,7 +67,7 @@ int communicator(Rt *rt, int id) {
   return t->ncomms++;
 }
 
-bool is_scalar_group(const Comm *m) { return m->nmembers == 1; }
+bool is_alone(const Comm *m) { return m->nmembers == 1; }
 
 } // namespace
 
@@ -102,7 +102,7 @@ void comm_open(Rt *rt) {
   rt_waiting(rt, true);
   NCCL(rt, ncclCommInitRank(&t->nccl[0], rt->p->nranks, id, rt->rank));
   t->ncomms = 1;
-  for (int i = 0; i < rt->p->ncollectives; i++) t->exchange[i].comm = is_scalar_group(&rt->comm[i]) ? 0 : communicator(rt, i);
+  for (int i = 0; i < rt->p->ncollectives; i++) t->exchange[i].comm = is_alone(&rt->comm[i]) ? 0 : communicator(rt, i);
   rt_waiting(rt, false);
 }
 

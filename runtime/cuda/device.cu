@@ -6,7 +6,6 @@
    A rank of its own process calls CUDA for the first time here, after the fork. */
 #include "device.h"
 
-#include <sched.h>
 
 extern "C" const bool rt_spans_hosts = true;
 
