@@ -189,9 +189,15 @@ static bool leave(const Function *f, Arena *a, ValueId out, ValueId also, bool k
   return rest->n == 0 || cg_plan_rows(a, f->m, rest->op, rest->n, &plan);
 }
 
+static bool is_member(const Function *f, const Op *op) {
+  for (int i = 0; i < f->group->n; i++)
+    if (f->group->op[i] == op) return true;
+  return false;
+}
+
 static bool only_in_group(const Function *f, const Users *users, ValueId v) {
   for (int i = 0; i < users[v].op.n; i++)
-    if (!member(f, users[v].op.at[i]->out[0])) return false;
+    if (!is_member(f, users[v].op.at[i])) return false;
   return !users[v].yielded;
 }
 
@@ -204,17 +210,19 @@ static ValueId before_gelu(Function f, ValueId bias) {
 
 static bool fits(Function *f, Arena *a, const Users *users, const Op *product, const Op *op, EpilogueKind kind, Epilogue *e) {
   if (!computes(f, op, kind)) return false;
-  bool keeps_y = kind == EPILOGUE_GELU;
-  *e = (Epilogue){.kind = kind, .c = op->out[0], .aux = -1, .bias = f->by_element ? -1 : f->other, .keeps = keeps_y};
-  ValueId also = kind == EPILOGUE_GELU_BIAS ? before_gelu(*f, e->bias) : -1;
-  if (kind == EPILOGUE_GELU) e->aux = f->y, e->bias = -1;
+  bool by_element = f->by_element;
+  *e = (Epilogue){.kind = kind, .c = op->out[0], .aux = -1, .bias = f->other >= 0 && !by_element ? f->other : -1, .also = -1};
+  if (kind == EPILOGUE_GELU_BIAS) e->also = before_gelu(*f, e->bias);
+  // y itself is gone, unless gelu's epilogue keeps it
+  bool gone = only_in_group(f, users, f->y) && leave(f, a, e->c, e->also, false, &e->rest);
+  e->keeps = !gone;
+  if (!gone && (kind != EPILOGUE_GELU || !leave(f, a, e->c, -1, true, &e->rest))) return false;
+  if (kind == EPILOGUE_GELU && e->keeps) e->aux = f->y;
   if (kind == EPILOGUE_DGELU) e->aux = f->other;
-  if (kind == EPILOGUE_GELU_BIAS) e->aux = also >= 0 && f->place[also].kind == PLACE_ARENA ? also : f->y;
-  if (!leave(f, a, e->c, also, keeps_y, &e->rest) || (!keeps_y && !only_in_group(f, users, f->y))) return false;
+  if (e->also >= 0 && f->place[e->also].kind == PLACE_ARENA) e->aux = e->also;
   if (!stored_early(f, product, e, e->c)) return false;
   if (e->aux >= 0 && (!aligned(f, e->aux) || !apart(f, e->c, e->aux))) return false;
-  e->also = also;
-  return also < 0 || e->aux != also || stored_early(f, product, e, also);
+  return e->aux < 0 || e->aux != e->also || stored_early(f, product, e, e->also);
 }
 
 bool cg_epilogue(const Module *m, Arena *a, const Users *users, const Place *place, const Op *product, const Step *group,
