@@ -212,12 +212,13 @@ static uint64_t shape_of(const Desc &o, const Layout &a, const Layout &b, const 
 
 static bool aligned(const void *p, uint32_t n) { return (uintptr_t)p % n == 0; }
 
-static cublasStatus_t check_algorithm(const Product &k, const cublasLtMatmulAlgo_t *algo) {
+static cublasStatus_t check_algorithm(Product &k, const cublasLtMatmulAlgo_t *algo) {
   if (!algo) return CUBLAS_STATUS_SUCCESS; /* the library asks its heuristic itself */
   Algorithm x;
   memcpy(&x, algo, sizeof x);
   if (x.magic != POISON || x.shape != shape_of(k.o, k.a, k.b, k.d)) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (k.bytes < x.workspace) return CUBLAS_STATUS_INVALID_VALUE;
+  k.bytes = x.workspace; /* the rest is left alone */
   if (!aligned(k.A, x.align[0]) || !aligned(k.B, x.align[1]) || !aligned(k.C, x.align[2]) || !aligned(k.D, x.align[3]))
     found("a matrix product gets addresses %p %p %p %p, less aligned than the %u %u %u %u bytes promised when its algorithm was "
           "chosen",
