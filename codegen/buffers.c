@@ -102,6 +102,7 @@ static int slot_for(Planner *p, const Step *s, const GroupPlan *g, int step, con
   for (int k = 0; k < s->n; k++)
     for (int i = 0; i < s->op[k]->nin; i++) {
       ValueId x = s->op[k]->in[i];
+      if (s->op[k]->kind == OP_ALL_REDUCE && s->op[k]->out[i] != v) continue; // of many, only its own operand
       int until = p->wait[v] >= 0 && reads_last(p, s->op[k], x) ? p->wait[v] : step;
       if (reusable(p, p->of[x], until, r, bytes) && in_place(p, s, g, v, x) && (best < 0 || p->of[x] < best)) best = p->of[x];
     }

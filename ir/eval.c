@@ -311,6 +311,10 @@ static void load_leaf(EvalRun *r, const Op *op) {
   if (op->kind == OP_PARAM || op->kind == OP_STATE) arena_load(r, op->out[0]);
 }
 
+static void remember_leaf(EvalRun *r, const Op *op) {
+  if (is_data(op)) vec_push(r->arena, r->leaves, op);
+}
+
 bool eval_step(EvalRun *r, const char **why) {
   r->taps.n = 0;
   r->updates.n = 0;
@@ -335,13 +339,14 @@ Tensor eval_tap(EvalRun *r, TapKind tap, const char *name) {
   return (Tensor){.rank = -1};
 }
 
+/* Leaves are asked for in the program's order, so each is looked for behind the one that was asked for last. */
 Tensor eval_leaf(EvalRun *r, const char *name) {
-  for (int s = 0; s < r->m->programs.n; s++) {
-    const Region *body = r->m->programs.at[s].body;
-    for (int i = 0; i < body->ops.n; i++) {
-      const Op *op = body->ops.at[i];
-      if (is_data(op) && !strcmp(leaf_name(r, op), name)) return held_whole(r, op->out[0]);
-    }
+  if (!r->leaves.n) each_leaf(r, remember_leaf);
+  for (int i = 0; i < r->leaves.n; i++) {
+    const Op *op = r->leaves.at[(r->next_leaf + i) % r->leaves.n];
+    if (strcmp(leaf_name(r, op), name)) continue;
+    r->next_leaf = (r->next_leaf + i + 1) % r->leaves.n;
+    return held_whole(r, op->out[0]);
   }
   return (Tensor){.rank = -1};
 }

@@ -157,6 +157,8 @@ struct EvalRun {
   bool *set;   /* leaves that have a value */
   VEC(TapValue) taps;
   VEC(LeafUpdate) updates; /* take effect after the step */
+  VEC(const Op *) leaves;  /* once eval_leaf was asked: those that hold data */
+  int next_leaf;           /* among them, where it looks first */
   int64_t *received;       /* bytes, per rank */
   int64_t *sent;           /* by the rule of move_sent */
   Cell **cells;            /* in_arena: per rank */

@@ -31,6 +31,7 @@ typedef struct {
   int *now;     /* which of them is the present one */
   VEC(Factor) factor;
   VEC(int) * of;            /* per variable: its factors, dead ones too */
+  VEC(int) * living;        /* and those that are not, as far as they were looked at */
   VEC(int) bucket[BUCKETS]; /* variables by the logarithm of their table's size; may be out of date */
   bool *done;
   VEC(int) order;  /* of elimination */
@@ -50,16 +51,27 @@ double minsum_cost(const MinSum *p, const int *x) {
 /* ---- factors ------------------------------------------------------------------------------------------- */
 
 static void add_factor(Round *r, const Factor *f) {
-  for (int i = 0; i < f->n; i++) vec_push(r->arena, r->of[f->var[i]], r->factor.n);
+  for (int i = 0; i < f->n; i++) {
+    vec_push(r->arena, r->of[f->var[i]], r->factor.n);
+    vec_push(r->arena, r->living[f->var[i]], r->factor.n);
+  }
   vec_push(r->arena, r->factor, *f);
 }
 
-/* The variables of v's factors, v itself left out, ascending; -1 if there are too many. */
-static int scope_of(const Round *r, int v, int *scope) {
+static void forget_dead(Round *r, int v) {
   int n = 0;
-  for (int i = 0; i < r->of[v].n; i++) {
-    const Factor *f = &r->factor.at[r->of[v].at[i]];
-    for (int k = 0; !f->dead && k < f->n; k++) {
+  for (int i = 0; i < r->living[v].n; i++)
+    if (!r->factor.at[r->living[v].at[i]].dead) r->living[v].at[n++] = r->living[v].at[i];
+  r->living[v].n = n;
+}
+
+/* The variables of v's factors, v itself left out, ascending; -1 if there are too many. */
+static int scope_of(Round *r, int v, int *scope) {
+  int n = 0;
+  forget_dead(r, v);
+  for (int i = 0; i < r->living[v].n; i++) {
+    const Factor *f = &r->factor.at[r->living[v].at[i]];
+    for (int k = 0; k < f->n; k++) {
       int u = f->var[k], at = 0;
       while (at < n && scope[at] < u) at++;
       if (u == v || (at < n && scope[at] == u)) continue;
@@ -73,7 +85,7 @@ static int scope_of(const Round *r, int v, int *scope) {
 }
 
 /* Entries of the sum of v's factors. */
-static int64_t table_size(const Round *r, int v) {
+static int64_t table_size(Round *r, int v) {
   int scope[MAX_SCOPE], n = scope_of(r, v, scope);
   int64_t size = r->size[v];
   for (int i = 0; i < n && size <= FAR_TOO_LARGE; i++) size *= r->size[scope[i]];
@@ -436,6 +448,7 @@ static void make_room(Round *r, int v) {
 static void start(Round *r, const int *x) {
   int n = r->p->n;
   r->of = arena_alloc(r->arena, sizeof *r->of * (size_t)(n + 1));
+  r->living = arena_alloc(r->arena, sizeof *r->living * (size_t)(n + 1));
   r->kept = arena_alloc(r->arena, sizeof *r->kept * (size_t)(n + 1));
   r->done = NEW_ARRAY(r->arena, bool, n + 1);
   r->size = NEW_ARRAY(r->arena, int, n + 1);
