@@ -103,12 +103,15 @@ static void judge(const char *what, char *ptxas) {
 
 static bool has_gpu(void) { return access("/dev/nvidiactl", F_OK) == 0; }
 
-/* Without a GPU a program says so in one line, before anything else. */
+/* Without a GPU a program whose data are there says so in one line. */
 static void check_run(const char *dt, const char *program) {
   char *output;
-  int rc = RUN(work_folder(), &output, program, "--steps", "1");
+  const char *data = tests_path("../examples");
+  if (!strstr(dt, "/mlp.dt")) make_corpus(), data = work_folder();
+  int rc = RUN(work_folder(), &output, program, "--steps", "1", "--data-dir", data);
   const char *end = strchr(output, '\n');
-  if (rc != 1 || !end || end[1]) unit_fail(dt, 1, "without a GPU the program exits %d and says:\n%.2000s", rc, output);
+  if (rc != 1 || !end || end[1] || !strstr(output, "GPU"))
+    unit_fail(dt, 1, "without a GPU the program exits %d and says:\n%.2000s", rc, output);
 }
 
 static void check_program(const char *dt, const char *name) {
@@ -120,7 +123,7 @@ static void check_program(const char *dt, const char *name) {
     return;
   }
   judge(name, output);
-  if (!has_gpu()) check_run(dt, program);
+  if (!has_gpu() && !strstr(name, "405b")) check_run(dt, program); /* nobody has its data */
 }
 
 static void check_folder(const char *folder) {

@@ -93,9 +93,10 @@ static __device__ __forceinline__ int dtcu_letters(const char *text, int n, int 
 }
 
 /* Takes the lock of the record; warps whose threads diverge make progress (compute capability 7.0 and later). Blocks are
-   not ordered otherwise, so that all fields are moved by atomics. */
-static __device__ __noinline__ void dtcu_note(const dtcu_Context *cx, int kind, int64_t value, int64_t limit, const char *tensor,
-                                              int line) {
+   not ordered otherwise, so that all fields are moved by atomics. Inline: around a call registers are spilled, though it is
+   hardly ever taken. */
+static __device__ __forceinline__ void dtcu_note(const dtcu_Context *cx, int kind, int64_t value, int64_t limit,
+                                                 const char *tensor, int line) {
   typedef unsigned long long Word;
   dtcu_Fault *f = cx->fault;
   int n = 0;
