@@ -75,7 +75,7 @@ static const char *compile_c(Arena *a, const char *folder) {
 
 static const char *all_of(Arena *a, int n) {
   Str s = {0}, names = {0};
-  str_put(a, &s, "#include \"runtime/dtcu.h\"\n#include <cstdlib>\n");
+  str_put(a, &s, "#include \"runtime/dtcu.h\"\n#include \"runtime/dtcu_attention.h\"\n#include <cstdlib>\n");
   for (int i = 0; i < n; i++) {
     str_printf(a, &s, "namespace p%d {\n#include \"%d.cu\"\n}\n", i, i);
     str_printf(a, &names, "%sp%d::main", i ? ", " : "", i);

@@ -184,7 +184,7 @@ static void check_all(const char *what, const char *const *patterns, bool (*add_
   strict();
   int n = 0;
   FILE *all = fopen(work_path("all.cu"), "w");
-  fprintf(all, "#include \"runtime/dtcu.h\"\n");
+  fprintf(all, "#include \"runtime/dtcu.h\"\n#include \"runtime/dtcu_attention.h\"\n");
   for (; *patterns; patterns++) {
     glob_t g;
     if (glob(tests_path("%s", *patterns), 0, NULL, &g)) continue;
