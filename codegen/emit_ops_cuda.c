@@ -60,7 +60,7 @@ static const char *is_for_row(Scope *s, const Op *op, const Type *t) {
 
 Kernel *emit_scatter_cuda(Emit *e, const Op *op) {
   Scope s;
-  Kernel *k = emit_simple(e, op, "at from hit hits list total part column", &s);
+  Kernel *k = emit_simple(e, op, "at from hit hits list total part column i shared", &s);
   const Type *t = out_type(e, op, 0);
   const char *out = emit_pointer(k, op->out[0], true), *type = emit_ctype(op->body->dtype);
   Scatter x = scatter_shape(op);
