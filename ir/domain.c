@@ -5,12 +5,15 @@
      mod    integers modulo p = 2^61 - 1                                  exact, with division and literals
      whole  i32, i64 and bool, true integers in every domain
 
-   Modulo p: x / 0 = 0; a double m * 2^e is exact (2^61 = 1, so a power of two is a shift); a scalar function is a
-   keyed hash H of its argument. exp is H with exp(a - b) = H(a) / H(b) where the text subtracts, so that a
+   Modulo p: x / 0 is x times a hash, so that it is not x * 0; a double m * 2^e is exact (2^61 = 1, so a power of two is a shift);
+   a scalar function is a keyed hash H of its argument. exp is H with exp(a - b) = H(a) / H(b) where the text subtracts, so that a
    softmax whose parts are merged over ranks agrees with the whole one and a forgotten rescaling does not.
-   Order is that of k x, for a k that comes from the key, by representatives of least magnitude, in (-p/2, p/2): minus
-   turns it round, and every input has another (of the representatives themselves 1.5, which is 3/2 mod p, is nearly the
-   least, so that `x >= 1.5` would always hold). */
+   Order, for max, min, abs, argmax and topk, is that of k x, for a k that comes from the key, by representatives of least
+   magnitude, in (-p/2, p/2): minus turns it round, and every input has another (of the representatives themselves 1.5,
+   which is 3/2 mod p, is nearly the least, so that `x >= 1.5` would always hold).
+   A comparison written in the text has a truth t in the field: 0 or 1 for equal numbers and infinities, else a hash of the
+   difference, so that `where(x > y, a, b)` = t a + (1 - t) b depends on both branches on every input (a branch that one
+   bit decides would be seen on every other input only). x > y = y < x = 1 - (x <= y), and x + z > y + z. */
 #include "eval.h"
 
 #include <math.h>
@@ -165,9 +168,6 @@ static Num i_eq(Domain *d, Num a, Num b) { return (void)d, whole(a.i == b.i); }
 static Num i_ne(Domain *d, Num a, Num b) { return (void)d, whole(a.i != b.i); }
 static Num i_ge(Domain *d, Num a, Num b) { return (void)d, whole(a.i >= b.i); }
 static Num i_gt(Domain *d, Num a, Num b) { return (void)d, whole(a.i > b.i); }
-static Num i_and(Domain *d, Num a, Num b) { return (void)d, whole(a.i && b.i); }
-static Num i_or(Domain *d, Num a, Num b) { return (void)d, whole(a.i || b.i); }
-static Num i_not(Domain *d, Num a, Num b) { return (void)d, (void)b, whole(!a.i); }
 static Num i_min(Domain *d, Num a, Num b) { return (void)d, a.i <= b.i ? a : b; }
 static Num i_max(Domain *d, Num a, Num b) { return (void)d, a.i >= b.i ? a : b; }
 static Num i_abs(Domain *d, Num a, Num b) { return a.i < 0 ? i_neg(d, a, b) : a; }
@@ -253,22 +253,23 @@ static Num m_mul(Domain *d, Num a, Num b) {
   if (either(a, b)) return from_double(to_double(a) * to_double(b));
   return mod_reduce((unsigned __int128)mod_positive(a) * (unsigned __int128)mod_positive(b));
 }
-static Num mod_inverse(Num a) { /* Euclid; 1/0 = 0 */
+static Num mod_hash(Domain *d, int which, Num a, Num b) { /* never 0 */
+  if (is_nan(a) || is_nan(b)) return whole(TOKEN_NAN);
+  uint64_t h = random_mix(random_mix(d->key + (uint64_t)which) ^ (uint64_t)a.i);
+  h = random_mix(h + 0x2545f4914f6cdd1du * (uint64_t)b.i);
+  return mod_signed((int64_t)(1 + h % (uint64_t)(P - 1)));
+}
+static Num mod_inverse(Domain *d, Num a) { /* Euclid; of 0 a hash */
+  if (a.i == 0) return mod_hash(d, EX_DIV, a, a);
   int64_t r0 = P, r1 = mod_positive(a), t0 = 0, t1 = 1;
   while (r1 != 0) {
     int64_t q = r0 / r1, r2 = r0 - q * r1, t2 = t0 - q * t1;
     r0 = r1, r1 = r2, t0 = t1, t1 = t2;
   }
-  if (a.i == 0) return a;
   return mod_signed(t0 < 0 ? t0 + P : t0);
 }
 static int64_t m_order(Domain *d, Num a) { return token(a) ? a.i : m_mul(d, a, whole((int64_t)(d->key >> 5) | 1)).i; }
-#define MOD_ORDER(name, op)                                                                                                      \
-  static Num m_##name(Domain *d, Num a, Num b) { return whole(!is_nan(a) && !is_nan(b) && m_order(d, a) op m_order(d, b)); }
-MOD_ORDER(lt, <)
-MOD_ORDER(le, <=)
-MOD_ORDER(ge, >=)
-MOD_ORDER(gt, >)
+static Num m_exceeds(Domain *d, Num a, Num b) { return whole(!is_nan(a) && !is_nan(b) && m_order(d, a) > m_order(d, b)); }
 static Num m_min(Domain *d, Num a, Num b) {
   return is_nan(a) || is_nan(b) ? whole(TOKEN_NAN) : m_order(d, a) <= m_order(d, b) ? a : b;
 }
@@ -281,17 +282,30 @@ static Num m_abs(Domain *d, Num a, Num b) {
 }
 static Num m_div(Domain *d, Num a, Num b) {
   if (either(a, b)) return from_double(to_double(a) / to_double(b));
-  return m_mul(d, a, mod_inverse(b));
+  return m_mul(d, a, mod_inverse(d, b));
 }
-static Num mod_hash(Domain *d, int which, Num a, Num b) { /* never 0 */
-  if (is_nan(a) || is_nan(b)) return whole(TOKEN_NAN);
-  uint64_t h = random_mix(random_mix(d->key + (uint64_t)which) ^ (uint64_t)a.i);
-  h = random_mix(h + 0x2545f4914f6cdd1du * (uint64_t)b.i);
-  return mod_signed((int64_t)(1 + h % (uint64_t)(P - 1)));
+/* The truth of a < b: of b - a > 0, which is 1 less that of a - b > 0. */
+static Num mod_less(Domain *d, Num a, Num b, bool equal) {
+  if (either(a, b) || a.i == b.i) return whole(!is_nan(a) && !is_nan(b) && (a.i < b.i || (equal && a.i == b.i)));
+  Num difference = m_sub(d, b, a), t = mod_hash(d, EX_LT, m_abs(d, difference, b), whole(0));
+  return m_order(d, difference) > 0 ? t : m_sub(d, whole(1), t);
 }
+static Num m_lt(Domain *d, Num a, Num b) { return mod_less(d, a, b, false); }
+static Num m_le(Domain *d, Num a, Num b) { return mod_less(d, a, b, true); }
+static Num m_gt(Domain *d, Num a, Num b) { return mod_less(d, b, a, false); }
+static Num m_ge(Domain *d, Num a, Num b) { return mod_less(d, b, a, true); }
+
+/* Of truths, 0 and 1 in the other domains, where this is what it always is. */
+static Num t_and(Domain *d, Num a, Num b) { return m_mul(d, a, b); }
+static Num t_or(Domain *d, Num a, Num b) { return m_sub(d, m_add(d, a, b), m_mul(d, a, b)); }
+static Num t_not(Domain *d, Num a, Num b) {
+  (void)b;
+  return m_sub(d, whole(1), a);
+}
+
 static Num m_pow(Domain *d, Num a, Num b) {
   if (either(a, b)) return from_double(pow(to_double(a), to_double(b)));
-  if (b.i < 0 && b.i >= -64) return mod_inverse(m_pow(d, a, whole(-b.i)));
+  if (b.i < 0 && b.i >= -64) return mod_inverse(d, m_pow(d, a, whole(-b.i)));
   if (b.i < 0 || b.i > 64) return mod_hash(d, EX_POW, a, b);
   Num r = whole(1);
   for (int64_t i = 0; i < b.i; i++) r = m_mul(d, r, a);
@@ -301,7 +315,7 @@ static Num m_floordiv(Domain *d, Num a, Num b) { return mod_hash(d, EX_FLOORDIV,
 static Num m_mod(Domain *d, Num a, Num b) { return mod_hash(d, EX_MOD, a, b); }
 
 /* A hash, except where the argument is an infinity (then the double's value, if that is an integer or infinite) or
-   0 (exp and cos 1; tanh, erf, sin, log1p and sqrt 0). log(0) is a hash, as 1/0 is 0: infinities, over which sums do
+   0 (exp and cos 1; tanh, erf, sin, log1p and sqrt 0). log(0) is a hash, as 1/0 is: infinities, over which sums do
    not distribute, come only from the text. */
 #define MOD_FN(name, K)                                                                                                          \
   static Num m_##name(Domain *d, Num a, Num b) {                                                                                 \
@@ -342,9 +356,9 @@ static const Row TABLE[EX_NOPS] = {
     [EX_NE] = {{f_ne, o_ne, o_ne, i_ne}},
     [EX_GE] = {{f_ge, o_ge, m_ge, i_ge}},
     [EX_GT] = {{f_gt, o_gt, m_gt, i_gt}},
-    [EX_AND] = {{NULL, NULL, NULL, i_and}},
-    [EX_OR] = {{NULL, NULL, NULL, i_or}},
-    [EX_NOT] = {{NULL, NULL, NULL, i_not}},
+    [EX_AND] = {{NULL, NULL, NULL, t_and}},
+    [EX_OR] = {{NULL, NULL, NULL, t_or}},
+    [EX_NOT] = {{NULL, NULL, NULL, t_not}},
     [EX_NEG] = {{f_neg, o_neg, o_neg, i_neg}},
     [EX_MIN] = {{f_min, o_min, m_min, i_min}},
     [EX_MAX] = {{f_max, o_max, m_max, i_max}},
@@ -367,6 +381,10 @@ ScalarFn *domain_fn(DomainKind k, DType of, ExprOp op) {
   ScalarFn *fn = TABLE[op].fn[dtype_is_int(of) ? 3 : (int)k];
   if (!fn) internal_error("the interpreter has no scalar operation %d on %s", op, dtype_name(of));
   return fn;
+}
+
+ScalarFn *domain_exceeds(DomainKind k, DType of) {
+  return k == DOMAIN_MOD && !dtype_is_int(of) ? m_exceeds : domain_fn(k, of, EX_GT);
 }
 
 ScalarFn *domain_reduce(DomainKind k, DType of, Reduce r) {
@@ -463,6 +481,12 @@ Num domain_draw(Domain *d, DType of, InitKind kind, RandomSite s, uint64_t eleme
   case INIT_UNIFORM: return real(a + (b - a) * (double)random_uniform(s, element));
   default: return real(0);
   }
+}
+
+Num domain_where(Domain *d, DType of, Num truth, Num a, Num b) {
+  bool decided = d->kind != DOMAIN_MOD || truth.i == 0 || truth.i == 1;
+  if (decided || dtype_is_int(of) || either(a, b)) return truth.i & 1 ? a : b;
+  return m_add(d, b, m_mul(d, truth, m_sub(d, a, b)));
 }
 
 bool domain_equal(DomainKind k, DType of, Num a, Num b) {

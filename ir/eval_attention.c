@@ -166,6 +166,12 @@ static void walk_product(Walk *w, const Node *n, Num g) {
   }
 }
 
+static void walk_branches(Walk *w, Num truth, const Node *yes, const Node *no, Num g) {
+  Num none = zero(w->p, w->a->d);
+  if (truth.i != 0) walk(w, yes, domain_where(w->p->d, w->a->d, truth, g, none));
+  if (truth.i != 1) walk(w, no, domain_where(w->p->d, w->a->d, truth, none, g));
+}
+
 /* Carries the gradient g of node n down to what the score reads. */
 static void walk(Walk *w, const Node *n, Num g) {
   Num x, factor;
@@ -182,17 +188,18 @@ static void walk(Walk *w, const Node *n, Num g) {
   case EX_MUL:
   case EX_DIV:
   case EX_POW: walk_product(w, n, g); return;
-  case EX_WHERE: walk(w, n->arg[node_value(w->p, n->arg[0]).i ? 1 : 2], g); return;
+  case EX_WHERE: walk_branches(w, node_value(w->p, n->arg[0]), n->arg[1], n->arg[2], g); return;
   case EX_MAX:
   case EX_MIN: { /* ties go to the first */
     Num a = node_value(w->p, n->arg[0]), b = node_value(w->p, n->arg[1]);
-    walk(w, n->arg[fn2(w, n->op == EX_MAX ? EX_GE : EX_LE, a, b).i ? 0 : 1], g);
+    walk_branches(w, fn2(w, n->op == EX_MAX ? EX_GE : EX_LE, a, b), n->arg[0], n->arg[1], g);
     return;
   }
   case EX_ABS: {
     Num none = zero(w->p, w->a->d);
     x = node_value(w->p, n->arg[0]);
-    if (fn2(w, EX_NE, x, none).i) walk(w, n->arg[0], fn2(w, EX_GT, x, none).i ? g : fn1(w, EX_NEG, g));
+    factor = domain_where(w->p->d, w->a->d, fn2(w, EX_LT, x, none), fn1(w, EX_NEG, g), none);
+    walk(w, n->arg[0], domain_where(w->p->d, w->a->d, fn2(w, EX_GT, x, none), g, factor));
     return;
   }
   case EX_CAST:

@@ -44,6 +44,7 @@ static Node *exponential(Compiler *c, const Expr *x) {
     n->arg[0] = compile(c, x->arg[0]);
     n->arg[1] = exponential(c, x->arg[1]);
     n->arg[2] = exponential(c, x->arg[2]);
+    n->undecided = call(c, EX_EXP, d, compile(c, x), NULL);
     return n;
   }
   default: return call(c, EX_EXP, d, compile(c, x), NULL);
@@ -202,13 +203,21 @@ static Num read_value(Point *p, const Read *r) {
   return zero(p->d, r->expr->dtype);
 }
 
+/* Only the branch that is taken, if one is. */
+static Num where_value(Point *p, const Node *n) {
+  Num truth = node_value(p, n->arg[0]);
+  if (p->d->kind != DOMAIN_MOD || truth.i == 0 || truth.i == 1) return node_value(p, n->arg[truth.i ? 1 : 2]);
+  if (n->undecided) return node_value(p, n->undecided);
+  return domain_where(p->d, n->dtype, truth, node_value(p, n->arg[1]), node_value(p, n->arg[2]));
+}
+
 Num node_value(Point *p, const Node *n) {
   switch (n->op) {
   case EX_LITERAL: return n->value;
   case EX_INDEX: return (Num){.i = ix_value_at(p, n->ix)};
   case EX_READ: return read_value(p, n->read);
   case EX_DOT: return p->dot;
-  case EX_WHERE: return node_value(p, node_value(p, n->arg[0]).i ? n->arg[1] : n->arg[2]);
+  case EX_WHERE: return where_value(p, n);
   case EX_CAST: return domain_cast(p->d, n->arg[0]->dtype, n->dtype, node_value(p, n->arg[0]));
   default: break;
   }

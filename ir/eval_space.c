@@ -84,13 +84,13 @@ void eval_argmax(Point *p) {
   const Op *op = p->op;
   Held *h = out_held(p, 0);
   Loop outer = loop_range(0, op->space.nout), inner = loop_range(op->space.nout, op->space.n);
-  ScalarFn *gt = domain_fn(p->d->kind, p->plan->body->dtype, EX_GT);
+  ScalarFn *exceeds = domain_exceeds(p->d->kind, p->plan->body->dtype);
   for (bool go = loop_first(p, &outer); go && !p->d->failed; go = loop_next(p, &outer)) {
     Num best = {0};
     int64_t at = -1;
     for (bool more = loop_first(p, &inner); more; more = loop_next(p, &inner)) {
       Num v = node_value(p, p->plan->body);
-      if (at >= 0 && !gt(p->d, v, best).i) continue;
+      if (at >= 0 && !exceeds(p->d, v, best).i) continue;
       best = v;
       at = reduced_number(p);
     }
@@ -105,9 +105,9 @@ typedef struct {
 
 /* Keeps list[0..n) in descending order, earlier entries first among equals. */
 static int insert_entry(Point *p, Entry *list, int n, int cap, Entry e) {
-  ScalarFn *gt = domain_fn(p->d->kind, p->plan->body->dtype, EX_GT);
+  ScalarFn *exceeds = domain_exceeds(p->d->kind, p->plan->body->dtype);
   int at = n;
-  while (at > 0 && gt(p->d, e.value, list[at - 1].value).i) at--;
+  while (at > 0 && exceeds(p->d, e.value, list[at - 1].value).i) at--;
   if (at == cap) return n;
   int last = n < cap ? n : cap - 1;
   for (int i = last; i > at; i--) list[i] = list[i - 1];

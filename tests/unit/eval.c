@@ -187,7 +187,7 @@ UNIT(a_map_that_reads_elsewhere_may_not_work_in_place) {
 #define UNDER_WAY(u, y)                                                                                                          \
   "stage scheduled\nmesh m(a = 2)\nprogram stage 0 {\n  %x[i]: f32[N=4]{a: sum} = nest sum[k: K=2@a:1] f32(idx(i) + 0 * "        \
   "idx(k))\n"                                                                                                                    \
-  "  %y: f32[N=4] = all_reduce %x   ; because of it\n  %u[i]: f32[N=4] = nest f32(10 * idx(i))\n  wait %y\n"                           \
+  "  %y: f32[N=4] = all_reduce %x   ; because of it\n  %u[i]: f32[N=4] = nest f32(10 * idx(i))\n  wait %y\n"                     \
   "  %z[i]: f32[N=4] = nest %y[i] + %u[i]\n  tap output \"y\" %z\n}\n\n"                                                         \
   "buffers {\n  %x: 0+16\n  %u: " u "\n  %y: " y "\n  %z: 128+16\n} arena 192 workspace 0\n"
 
@@ -232,6 +232,31 @@ UNIT(softmax_merging_modulo_p_needs_its_rescaling) {
                           "  tap output \"w\" %w\n  tap output \"good\" %good\n  tap output \"bad\" %bad\n}\n";
   CHECK_EQ(mod_output(text, "good"), mod_output(text, "w"));
   CHECK(mod_output(text, "bad") != mod_output(text, "w"));
+}
+
+static int64_t mod_expression(const char *body) {
+  char text[600];
+  snprintf(text, sizeof text, HEAD "  %%y: f32 = nest %s\n  tap output \"y\" %%y\n}\n", body);
+  return mod_output(text, "y");
+}
+
+/* One input tells either branch of a comparison of two scalars, and x / 0, from others. */
+UNIT(comparisons_modulo_p_depend_on_both_branches) {
+#define WHERE(c, x, y) "where(" c ", f32(idx(" x ")), f32(idx(" y ")))"
+#define X "f32(idx(7))"
+#define Y "f32(idx(9)) / f32(2.0)"
+  int64_t v = mod_expression(WHERE(X " > " Y, "1", "2"));
+  CHECK(v != mod_expression(WHERE(X " > " Y, "3", "2")));
+  CHECK(v != mod_expression(WHERE(X " > " Y, "1", "3")));
+  CHECK(v != mod_expression(WHERE(X " < " Y, "1", "2")));
+  CHECK_EQ(v, mod_expression(WHERE(Y " < " X, "1", "2")));
+  CHECK_EQ(v, mod_expression(WHERE("not (" X " <= " Y ")", "1", "2")));
+  CHECK_EQ(v, mod_expression(WHERE(X " <= " Y, "2", "1")));
+  CHECK_EQ(mod_expression(WHERE(X " > " X, "1", "2")), 2);
+  CHECK_EQ(mod_expression(WHERE(X " >= " X, "1", "2")), 1);
+  CHECK_EQ(mod_expression(WHERE(X " > -inf", "1", "2")), 1);
+  CHECK_EQ(mod_expression(WHERE("idx(3) > idx(2)", "1", "2")), 1);
+  CHECK(mod_expression("f32(idx(5)) / f32(idx(0))") != 0);
 }
 
 /* ---- attention ---- */
