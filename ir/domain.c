@@ -1,6 +1,6 @@
 /* domain.c: the numbers that the interpreter computes with: one table, scalar operation x domain.
 
-     f64    real arithmetic                                               for gradients and oracles
+     f64    real arithmetic, or with noise as rounding makes it           for gradients and oracles
      small  integers, exact: every order of summation gives the same      for random programs
      mod    integers modulo p = 2^61 - 1                                  exact, with division and literals
      whole  i32, i64 and bool, true integers in every domain
@@ -54,6 +54,12 @@ static bool is_nan(Num a) { return a.i == TOKEN_NAN; }
 
 /* ---- f64 ---- */
 
+/* Stochastic arithmetic, as in Parker's Monte Carlo arithmetic (1997): what was rounded is a little elsewhere each time. */
+static Num rounded(Domain *d, double x) {
+  if (d->noise == 0 || (double)(float)x == x) return real(x);
+  return real(x * (1 + EVAL_NOISE * ldexp((double)(int64_t)random_mix(d->noise++), -63)));
+}
+
 #define F2(name, expression)                                                                                                     \
   static Num f_##name(Domain *d, Num x, Num y) {                                                                                 \
     (void)d;                                                                                                                     \
@@ -61,13 +67,13 @@ static bool is_nan(Num a) { return a.i == TOKEN_NAN; }
     (void)b;                                                                                                                     \
     return expression;                                                                                                           \
   }
-F2(add, real(a + b))
-F2(sub, real(a - b))
-F2(mul, real(a *b))
-F2(div, real(a / b))
+F2(add, rounded(d, a + b))
+F2(sub, rounded(d, a - b))
+F2(mul, rounded(d, a *b))
+F2(div, rounded(d, a / b))
 F2(floordiv, real(floor(a / b)))
 F2(mod, real(a - b * floor(a / b)))
-F2(pow, real(pow(a, b)))
+F2(pow, rounded(d, pow(a, b)))
 F2(lt, whole(a < b))
 F2(le, whole(a <= b))
 F2(eq, whole(a == b))
@@ -79,16 +85,16 @@ F2(min, real(isnan(a) || a <= b ? a : b))
 F2(max, real(isnan(a) || a >= b ? a : b))
 F2(abs, real(fabs(a)))
 F2(floor, real(floor(a)))
-F2(exp, real(exp(a)))
-F2(log, real(log(a)))
-F2(log1p, real(log1p(a)))
-F2(sqrt, real(sqrt(a)))
-F2(rsqrt, real(1 / sqrt(a)))
-F2(tanh, real(tanh(a)))
-F2(sigmoid, real(1 / (1 + exp(-a))))
-F2(erf, real(erf(a)))
-F2(sin, real(sin(a)))
-F2(cos, real(cos(a)))
+F2(exp, rounded(d, exp(a)))
+F2(log, rounded(d, log(a)))
+F2(log1p, rounded(d, log1p(a)))
+F2(sqrt, rounded(d, sqrt(a)))
+F2(rsqrt, rounded(d, 1 / sqrt(a)))
+F2(tanh, rounded(d, tanh(a)))
+F2(sigmoid, rounded(d, 1 / (1 + exp(-a))))
+F2(erf, rounded(d, erf(a)))
+F2(sin, rounded(d, sin(a)))
+F2(cos, rounded(d, cos(a)))
 
 static Num same(Domain *d, Num a, Num b) {
   (void)d, (void)b;
@@ -417,7 +423,7 @@ Num domain_identity(DomainKind k, DType of, Reduce r) {
 /* ---- literals, casts ---- */
 
 Num domain_real(Domain *d, double v) {
-  if (d->kind == DOMAIN_F64) return real(v);
+  if (d->kind == DOMAIN_F64) return rounded(d, v);
   if (!isfinite(v)) return from_double(v);
   if (d->kind == DOMAIN_INT) {
     if (v != floor(v) || fabs(v) > (double)d->exact) domain_fail(d, "the number %.9g is not exact on integers", v);
@@ -459,7 +465,7 @@ Num domain_cast(Domain *d, DType from, DType to, Num v) {
 }
 
 Num domain_exp_difference(Domain *d, Num a, Num b) {
-  if (d->kind == DOMAIN_F64) return real(a.f == -(double)INFINITY ? 0 : exp(a.f - b.f));
+  if (d->kind == DOMAIN_F64) return rounded(d, a.f == -(double)INFINITY ? 0 : exp(a.f - b.f));
   if (a.i == TOKEN_NEG_INF) return whole(0);
   if (d->kind == DOMAIN_INT) return s_exp(d, s_sub(d, a, b), whole(0));
   return m_div(d, m_exp(d, a, whole(0)), m_exp(d, b, whole(0)));

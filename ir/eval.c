@@ -38,7 +38,7 @@ EvalRun *eval_new(const Module *m, Arena *a, EvalOptions o) {
   r->m = m;
   r->arena = a;
   r->o = o;
-  r->d = (Domain){.kind = o.domain, .exact = o.exact ? o.exact : (int64_t)1 << 53, .key = random_mix(o.seed)};
+  r->d = (Domain){.kind = o.domain, .exact = o.exact ? o.exact : (int64_t)1 << 53, .key = random_mix(o.seed), .noise = o.noise};
   r->nranks = o.ranks ? (int)mesh_devices(&m->mesh) : 1;
   r->held = NEW_ARRAY(a, Held, (int64_t)m->values.n * r->nranks);
   r->plan = NEW_ARRAY(a, Plan *, m->values.n);

@@ -23,8 +23,9 @@
 
 typedef struct {
   DomainKind kind;
-  int64_t exact; /* DOMAIN_INT: the largest magnitude that counts as exact */
-  uint64_t key;  /* of the hashes that stand for scalar functions */
+  int64_t exact;  /* DOMAIN_INT: the largest magnitude that counts as exact */
+  uint64_t key;   /* of the hashes that stand for scalar functions */
+  uint64_t noise; /* of DOMAIN_F64: its generator's state, or 0 */
   bool failed;
   char why[320];
 } Domain;
@@ -33,14 +34,14 @@ typedef Num ScalarFn(Domain *d, Num a, Num b);
 
 __attribute__((format(printf, 2, 3))) void domain_fail(Domain *d, const char *fmt, ...);
 ScalarFn *domain_fn(DomainKind k, DType of, ExprOp op); /* `of`: the operands' dtype */
-ScalarFn *domain_exceeds(DomainKind k, DType of); /* 1 if a is above b in the order of max, argmax and topk */
+ScalarFn *domain_exceeds(DomainKind k, DType of);       /* 1 if a is above b in the order of max, argmax and topk */
 ScalarFn *domain_reduce(DomainKind k, DType of, Reduce r);
 Num domain_identity(DomainKind k, DType of, Reduce r);
 Num domain_real(Domain *d, double v); /* a real literal or setting */
 Num domain_literal(Domain *d, const Expr *lit);
 Num domain_cast(Domain *d, DType from, DType to, Num v);
 Num domain_where(Domain *d, DType of, Num truth, Num a, Num b); /* modulo p a comparison's truth may be between: domain.c */
-Num domain_exp_difference(Domain *d, Num a, Num b); /* exp(a - b), 0 for a = -inf */
+Num domain_exp_difference(Domain *d, Num a, Num b);             /* exp(a - b), 0 for a = -inf */
 Num domain_draw(Domain *d, DType of, InitKind kind, RandomSite s, uint64_t element, double a, double b);
 bool domain_equal(DomainKind k, DType of, Num a, Num b); /* bit for bit, but NaN equals NaN */
 Num domain_poison(DomainKind k, DType of, uint64_t salt);

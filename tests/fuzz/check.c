@@ -174,8 +174,8 @@ static void taps_become_outputs(Module *m) {
 }
 
 /* The whole program in f64, its parameters and inputs small integers. */
-static EvalRun *run_real(Check *c, const char **why) {
-  EvalRun *r = eval_new(c->m, c->a, (EvalOptions){.domain = DOMAIN_F64, .seed = c->o.seed});
+static EvalRun *run_real(Check *c, uint64_t noise, const char **why) {
+  EvalRun *r = eval_new(c->m, c->a, (EvalOptions){.domain = DOMAIN_F64, .seed = c->o.seed, .noise = noise});
   const Region *g = c->m->programs.at[0].body;
   for (int i = 0; i < g->ops.n; i++) {
     const Op *op = g->ops.at[i];
@@ -188,8 +188,19 @@ static EvalRun *run_real(Check *c, const char **why) {
   return eval_step(r, why) ? r : NULL;
 }
 
+/* A run that noise ends says nothing. */
+static Shown show(Check *c, const char **why) {
+  Shown s = {.whole = c->whole && c->o.real ? run_real(c, 0, why) : c->whole};
+  const char *unused;
+  for (int k = 0; k < 4 && s.whole && c->o.real; k++) {
+    s.moved[s.nmoved] = run_real(c, random_mix(c->o.seed + 1 + (uint64_t)k) | 1, &unused);
+    s.nmoved += s.moved[s.nmoved] != NULL;
+  }
+  return s;
+}
+
 /* In a batch it is said later whether they do. */
-static void emitted_agrees(Check *c, EvalRun *shown) {
+static void emitted_agrees(Check *c, const Shown *shown) {
   if (c->o.batch) {
     fuzz_batch_add(c->o.batch, c->a, c->m, shown, c->o);
     return;
@@ -210,12 +221,12 @@ static void check_once(Module *m, Arena *a, CheckOptions o, Verdict *out) {
   const char *why = NULL;
   c.m = ir_clone(m, a); /* the passes change m; the whole run keeps its own */
   c.whole = run(&c, false, false, &why);
-  EvalRun *shown = c.whole && o.real ? run_real(&c, &why) : c.whole;
+  Shown shown = show(&c, &why);
   c.m = m;
-  if (!shown)
+  if (!shown.whole)
     verdict(&c, CHECK_SKIPPED, "%s", why);
   else if (all_passes(&c, &cx) && o.emitted)
-    emitted_agrees(&c, shown);
+    emitted_agrees(&c, &shown);
 }
 
 void fuzz_check(Module *m, Arena *a, CheckOptions o, Verdict *out) {

@@ -136,10 +136,10 @@ Batch *fuzz_batch(Arena *a) {
   return b;
 }
 
-void fuzz_batch_add(Batch *b, Arena *a, const Module *m, EvalRun *whole, CheckOptions o) {
+void fuzz_batch_add(Batch *b, Arena *a, const Module *m, const Shown *shown, CheckOptions o) {
   const char *folder = arena_printf(b->a, "%s/%d", b->folder, b->programs.n);
   if (mkdir(folder, 0700)) internal_error("cannot make a folder %s", folder);
-  vec_push(b->a, b->programs, ((Emitted){a, m, whole, o, folder}));
+  vec_push(b->a, b->programs, ((Emitted){a, m, *shown, o, folder}));
 }
 
 /* Where a file of several does not compile, each is compiled alone, to find out which it is. */
@@ -147,15 +147,15 @@ void fuzz_batch_run(Batch *b, const char **wrong) {
   const char *why = compile(b);
   for (int i = 0; i < b->programs.n; i++) {
     const Emitted *e = &b->programs.at[i];
-    wrong[i] = !why ? run_one(b, i) : b->programs.n == 1 ? why : fuzz_run_emitted(e->a, e->m, e->whole, e->o);
+    wrong[i] = !why ? run_one(b, i) : b->programs.n == 1 ? why : fuzz_run_emitted(e->a, e->m, &e->shown, e->o);
   }
   remove_folder(b->folder);
 }
 
-const char *fuzz_run_emitted(Arena *a, const Module *m, EvalRun *whole, CheckOptions o) {
+const char *fuzz_run_emitted(Arena *a, const Module *m, const Shown *shown, CheckOptions o) {
   Batch *b = fuzz_batch(a);
   const char *wrong = NULL;
-  fuzz_batch_add(b, a, m, whole, o);
+  fuzz_batch_add(b, a, m, shown, o);
   fuzz_batch_run(b, &wrong);
   return wrong;
 }

@@ -75,7 +75,7 @@ bool emitted_parameters(const Emitted *e) {
     if (op->kind != OP_PARAM) continue;
     const Type *t = &e->m->values.at[op->out[0]].type;
     int from = data.n;
-    const char *bytes = encoded(e, t, eval_leaf(e->whole, op->name));
+    const char *bytes = encoded(e, t, eval_leaf(e->shown.whole, op->name));
     for (size_t b = 0; b < bytes_of(t); b++) vec_push(e->a, data, bytes[b]);
     str_printf(e->a, &head, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%d,%d]}", head.n ? "," : "", op->name,
                shape(e, t, ""), from, data.n);
@@ -93,11 +93,22 @@ void emitted_inputs(const Emitted *e) {
   const Region *g = e->m->programs.at[0].body;
   for (int i = 0; i < g->ops.n; i++) {
     const Op *op = g->ops.at[i];
-    if (op->kind == OP_INPUT) write_npy(e, op->file, &e->m->values.at[op->out[0]].type, eval_leaf(e->whole, op->name));
+    if (op->kind == OP_INPUT) write_npy(e, op->file, &e->m->values.at[op->out[0]].type, eval_leaf(e->shown.whole, op->name));
   }
 }
 
 /* ---- outputs ---- */
+
+/* What 16 times the noise does to the tensor, and the rounding of the largest element. */
+static double real_bound(const Emitted *e, const Op *op, Tensor x, int64_t n) {
+  double moved = 0, largest = 0;
+  for (int k = 0; k < e->shown.nmoved; k++) {
+    Tensor y = eval_tap(e->shown.moved[k], op->tap, op->name);
+    for (int64_t i = 0; i < n; i++) moved = fmax(moved, fabs(y.at[i].f - x.at[i].f));
+  }
+  for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(x.at[i].f));
+  return FUZZ_MOVES * moved + EVAL_NOISE * largest;
+}
 
 static const char *compare_output(const Emitted *e, const Op *op) {
   size_t n;
@@ -106,10 +117,9 @@ static const char *compare_output(const Emitted *e, const Op *op) {
   if (!file) return arena_printf(e->a, "output %s: %s", op->name, why);
   size_t head = n >= 10 ? 10 + (size_t)(unsigned char)file[8] + 256 * (size_t)(unsigned char)file[9] : 0;
   if (n != head + bytes_of(t)) return arena_printf(e->a, "output %s has %zu bytes", op->name, n);
-  Tensor x = eval_tap(e->whole, op->tap, op->name);
+  Tensor x = eval_tap(e->shown.whole, op->tap, op->name);
   bool real = e->o.real && !dtype_is_int(t->dtype);
-  double bound = real ? REAL_BOUND : 0;
-  for (int64_t i = 0; i < type_elements(t) && real; i++) bound = fmax(bound, REAL_BOUND * fabs(x.at[i].f));
+  double bound = real ? real_bound(e, op, x, type_elements(t)) : 0;
   for (int64_t i = 0; i < type_elements(t); i++) {
     double got = decode(t->dtype, file + head + i * dtype_size(t->dtype)), want = real ? x.at[i].f : (double)x.at[i].i;
     if (!(got == want || fabs(got - want) <= bound))

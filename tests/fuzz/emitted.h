@@ -7,7 +7,7 @@
 typedef struct {
   Arena *a;
   const Module *m;
-  EvalRun *whole;
+  Shown shown;
   CheckOptions o;
   const char *folder; /* of its own: inputs, outputs, run.log */
 } Emitted;

@@ -117,16 +117,21 @@ void fuzz_check_apart(const Module *m, CheckOptions o, Verdict *out);
 void fuzz_relate(const Module *m, Module *planned, Arena *a, CheckOptions o, Verdict *out);
 
 /* ---- emitted.c, compiled.c ---- */
-/* Compiles and runs a scheduled module with the leaves of `whole`; its outputs must be those of `whole`: integers
-   exactly, or, with o.real, reals within REAL_BOUND of their tensor's largest. NULL, or what is wrong. */
-#define REAL_BOUND 1e-4
-const char *fuzz_run_emitted(Arena *a, const Module *m, EvalRun *whole, CheckOptions o);
+/* What the whole program shows; with o.real also how far rounding moves it: its runs with noise. */
+typedef struct {
+  EvalRun *whole, *moved[4];
+  int nmoved;
+} Shown;
+/* Compiles and runs a scheduled module with the leaves of the whole; its outputs must be those of the whole: integers
+   exactly, reals within FUZZ_MOVES times the farthest that one of their tensor was moved. NULL, or what is wrong. */
+#define FUZZ_MOVES 16
+const char *fuzz_run_emitted(Arena *a, const Module *m, const Shown *shown, CheckOptions o);
 
 /* The same of several, which are compiled together; what they consist of (in `a`) must live until then. wrong[i]: of the
    i-th that was added. */
 typedef struct Batch Batch;
 Batch *fuzz_batch(Arena *a);
-void fuzz_batch_add(Batch *b, Arena *a, const Module *m, EvalRun *whole, CheckOptions o);
+void fuzz_batch_add(Batch *b, Arena *a, const Module *m, const Shown *shown, CheckOptions o);
 void fuzz_batch_run(Batch *b, const char **wrong);
 
 /* The smallest program that fails in the same way (ir_shrink); *v: how. */

@@ -512,12 +512,15 @@ typedef struct {
 } Tensor;
 
 typedef struct EvalRun EvalRun;
+#define EVAL_NOISE 0x1p-21 /* 8 roundings to f32, or 2 of a function that is off by 2 ulp */
 typedef struct {
   DomainKind domain;
-  bool ranks;    /* false: whole tensors on one device, shardings ignored; true: all ranks in lockstep */
-  bool in_arena; /* ranks, STAGE_SCHEDULED: values live in the planned, poisoned arena */
-  uint64_t seed; /* of random leaves and of poison */
-  int64_t exact; /* DOMAIN_INT: no real may exceed this; 0 counts as 2^53 */
+  bool ranks;     /* false: whole tensors on one device, shardings ignored; true: all ranks in lockstep */
+  bool in_arena;  /* ranks, STAGE_SCHEDULED: values live in the planned, poisoned arena */
+  uint64_t seed;  /* of random leaves and of poison */
+  int64_t exact;  /* DOMAIN_INT: no real may exceed this; 0 counts as 2^53 */
+  uint64_t noise; /* DOMAIN_F64, not 0: a seed; what f32 does not hold is off by up to EVAL_NOISE, relatively: how far rounding
+                     moves results */
   int64_t step;
   double (*setting)(void *cx, const char *name, double otherwise); /* or NULL: the defaults */
   void *cx;
