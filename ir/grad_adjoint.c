@@ -7,6 +7,7 @@
 
      x[b,t]           b and t stay           d.x[b,t]  = sum[what is left] c
      x[2*i + p - 1]   i = (j - p + 1) // 2    d.x[j]    = sum[p] where((j - p + 1) % 2 == 0, c, 0)
+     x[4*i + p], p<4  they count like digits  d.x[j]    = c at i = j // 4, p = j % 4
      x[m // 4, m % 4] m = 4*q + r, q, r stay  d.x[q,r]  = c
      x[t, t]          t stays, t == j        d.x[t,j]  = where(t == j, c, 0)
 
@@ -151,6 +152,32 @@ static void split_atom(Solver *s, const Term *t) {
   eliminate(s, u->index, ix_scale(a, minus(a, sub, rest), u->coef));
 }
 
+/* Do terms i and u of e count like two digits, k*i + u with u < k, both unknown? Then k, else 0. */
+static int64_t digits(const Solver *s, const IExpr *e, int i, int u) {
+  const Term *major = &e->term[i], *minor = &e->term[u];
+  int64_t k = llabs(major->coef);
+  if (i == u || k < 2 || major->coef != k * minor->coef || !can_solve(s, e, i) || !can_solve(s, e, u)) return 0;
+  return s->space.idx[minor->index].range <= k && s->space.idx[major->index].range <= INT64_MAX / k ? k : 0;
+}
+
+/* Digits are one unknown: its quotient by k and the remainder. The lowest first, so that their number is a digit of the next. */
+static bool join_digits(Solver *s, const IExpr *e) {
+  Arena *a = s->a;
+  int major = 0, minor = 0;
+  int64_t k = 0;
+  for (int i = 0; i < e->n; i++)
+    for (int u = 0; u < e->n; u++) {
+      int64_t found = digits(s, e, i, u);
+      if (found && (k == 0 || found < k)) k = found, major = e->term[i].index, minor = e->term[u].index;
+    }
+  if (k == 0 || s->space.n + 1 >= MAX_INDEX) return false;
+  const Index *high = &s->space.idx[major];
+  IExpr *number = ix_index(a, new_index(s, high->name, NULL, k * high->range));
+  eliminate(s, minor, ix_mod(a, number, k));
+  eliminate(s, major, ix_div(a, number, k));
+  return true;
+}
+
 /* e(i) = j for dim d, where j is a new index of the gradient. */
 static void solve_dim(Solver *s, int d) {
   const Dim *dim = &s->type->dim[d];
@@ -160,6 +187,7 @@ static void solve_dim(Solver *s, int d) {
   if (ix_by_value(s->read->ix[d])) return;
   for (;;) {
     IExpr *e = resolve(s, s->read->ix[d]);
+    if (join_digits(s, e)) continue;
     const Term *index = best_index(s, e), *atom = best_atom(s, e);
     if (index && (!atom || s->space.idx[index->index].range >= atom_gain(s, atom))) return solve_index(s, e, index, j);
     if (!atom) return require(s, ex_2(s->a, EX_EQ, ex_index(s->a, ix_index(s->a, j)), ex_index(s->a, e)));
