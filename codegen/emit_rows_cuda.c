@@ -14,42 +14,7 @@
    Of pointers that are known to lie at multiples of 16 bytes nvcc makes one load of the four. A sum over rows has a part per
    block, in shared memory where it fits; the parts are added by a second pass, in their order. */
 #include "emit_rows.h"
-
-enum { SMALL = 1 << 30 }; /* iterations that are counted in 32 bits, so that coordinates are divided out quickly */
-
-/* Loops that run as one: names and counts, outermost first; a count is a number or, if that is -1, a text. */
-typedef struct {
-  int n;
-  const char *name[MAX_INDEX], *count[MAX_INDEX];
-  int64_t number[MAX_INDEX], capacity;
-} Flat;
-
-static void flat_add(Flat *f, const char *name, const char *count, int64_t number, int64_t capacity) {
-  f->name[f->n] = name, f->count[f->n] = count, f->number[f->n++] = number;
-  f->capacity = sat_mul(f->n > 1 ? f->capacity : 1, capacity);
-}
-
-/* The product of the counts from `from` on. */
-static const char *flat_count(Rows *r, const Flat *f, int from, int64_t *number) {
-  int64_t c = 1;
-  const char *text = NULL;
-  for (int i = from; i < f->n; i++) {
-    if (f->number[i] >= 0)
-      c = sat_mul(c, f->number[i]);
-    else
-      text = text ? arena_printf(r->e->a, "%s * %s", text, f->count[i]) : f->count[i];
-  }
-  *number = text ? -1 : c;
-  if (!text) return arena_printf(r->e->a, "%lld", (long long)c);
-  return c == 1 ? text : arena_printf(r->e->a, "%s * %lld", text, (long long)c);
-}
-
-/* `/ 64 % 128`: a divisor must be of the width of what it divides. */
-static const char *divide(Rows *r, const char *x, char op, const char *by, int64_t number, bool small) {
-  if (number == 1) return op == '/' ? x : "0";
-  if (number >= 0) return arena_printf(r->e->a, "%s %c %s", x, op, by);
-  return arena_printf(r->e->a, "%s %c %s(%s)", x, op, small ? "(int)" : "", by);
-}
+#include "emit_spread.h"
 
 /* A loop around statements, in braces unless there is only one. */
 static const char *braced(Emit *e, const char *loop, const char *inside) {
@@ -68,50 +33,35 @@ static const char *neighbours(Rows *r, const char *each, const char *inside) {
   return s.at;
 }
 
-/* Runs `inside` for every combination of coordinates, from number `first` in steps of `step`; with `vector`, for so many
-   neighbours of the innermost one at a time. */
-static const char *flat_loop(Rows *r, const Flat *given, const char *first, const char *step, int vector, const char *inside) {
+/* Runs `inside` for every combination of the loops, from number `first` in steps of `step`; with `vector`, for so many
+   neighbours of the innermost one, whose count is a number, at a time. */
+static const char *flat_loop(Rows *r, int n, const Extent *given, const char *first, const char *step, int vector,
+                             const char *inside) {
   Emit *e = r->e;
-  Flat f = *given;
+  Extent x[MAX_INDEX], *last = &x[n - 1];
   Str s = {0};
-  int last = f.n - 1;
-  const char *inner = f.name[last], *at = inner;
+  memcpy(x, given, (size_t)n * sizeof *x);
   if (vector > 1) {
-    f.number[last] /= vector, f.capacity /= vector;
-    f.name[last] = at = emit_name(e, &r->k->local, arena_printf(e->a, "%s_%d", inner, vector));
+    *last = (Extent){emit_name(e, &r->k->local, arena_printf(e->a, "%s_%d", given[n - 1].name, vector)),
+                     arena_printf(e->a, "%lld", (long long)(last->most / vector)), last->most / vector};
+    inside = neighbours(r, arena_printf(e->a, "DTCU_EACH(%s, %d, %s)", given[n - 1].name, vector, last->name), inside);
   }
-  if (r->count && f.n == 1 && f.number[0] > 0) {
-    r->counted = f.number[0];
-    f.number[0] = -1, f.count[0] = r->count;
-  }
-  bool small = f.n > 1 && f.capacity <= SMALL;
-  if (f.n > 1) at = emit_name(e, &r->k->local, "at");
-  int64_t number;
-  str_printf(e->a, &s, "for (%s %s = %s; %s < %s; %s += %s) {\n", small ? "int" : "int64_t", at, first, at,
-             flat_count(r, &f, 0, &number), at, step);
-  const char *comma = "const int64_t ";
-  for (int i = last; i >= 0 && f.n > 1; i--) {
-    if (!(i == last && vector > 1) && !emit_uses(inside, f.name[i])) continue;
-    int64_t below, own = f.number[i];
-    const char *x = flat_count(r, &f, i + 1, &below);
-    x = divide(r, at, '/', x, below, small);
-    if (i > 0) x = divide(r, x, '%', own >= 0 ? arena_printf(e->a, "%lld", (long long)own) : f.count[i], own, small);
-    str_printf(e->a, &s, "%s%s = %s", comma, f.name[i], x);
-    comma = ", ";
-  }
-  if (*comma == ',') str_put(e->a, &s, ";\n");
-  if (vector > 1) inside = neighbours(r, arena_printf(e->a, "DTCU_EACH(%s, %d, %s)", inner, vector, f.name[last]), inside);
+  if (r->count && n == 1 && emit_is_number(last->count)) r->counted = last->most, last->count = r->count;
+  const char *at = n > 1 ? emit_name(e, &r->k->local, "at") : last->name;
+  str_printf(e->a, &s, "for (%s %s = %s; %s < %s; %s += %s) {\n", n > 1 ? emit_number_type(n, x) : "int64_t", at, first, at,
+             emit_count(e, n, x), at, step);
+  emit_unravel(r->k, &s, at, n, x, inside);
   str_printf(e->a, &s, "%s}\n", inside);
-  if (f.n > 1) emit_release(&r->k->local, at);
-  if (vector > 1) emit_release(&r->k->local, f.name[last]);
+  if (n > 1) emit_release(&r->k->local, at);
+  if (vector > 1) emit_release(&r->k->local, last->name);
   return s.at;
 }
 
 /* ---- a segment's loops --------------------------------------------------------------------------------------------- */
 
-/* The loops of a part that are printed, each with those that it has absorbed. */
-static Flat visible(Rows *r, const Segment *seg, const TeamLoops *l, int part, const Var *var) {
-  Flat f = {0};
+/* The loops of a part that are printed, each with those that it has absorbed; returns how many. */
+static int visible(Rows *r, const Segment *seg, const TeamLoops *l, int part, const Var *var, Extent *out) {
+  int n = 0;
   int64_t constant = 1, capacity = 1;
   const char *text = NULL;
   for (int i = 0; i < l->n[part]; i++) {
@@ -126,10 +76,10 @@ static Flat visible(Rows *r, const Segment *seg, const TeamLoops *l, int part, c
     const char *count = !text          ? arena_printf(r->e->a, "%lld", (long long)constant)
                         : constant > 1 ? arena_printf(r->e->a, "%s * %lld", text, (long long)constant)
                                        : text;
-    flat_add(&f, var[j].name, count, text ? -1 : constant, capacity);
+    out[n++] = (Extent){var[j].name, count, capacity};
     constant = capacity = 1, text = NULL;
   }
-  return f;
+  return n;
 }
 
 /* Names the loops and says at which depth each is known. */
@@ -155,16 +105,16 @@ static const char *all_threads(const Rows *r) { return r->teams.team == TEAM_BLO
 /* The loops of a part around a text. */
 static const char *around(Rows *r, const Segment *seg, const TeamLoops *l, int part, const char *inside) {
   Arena *a = r->e->a;
-  Flat f = visible(r, seg, l, part, r->loop);
-  int level = part == 1 ? r->depth : 0;
-  if (part == 0) level = l->shared == 0 ? f.n > 0 : f.n;
-  if (l->shared == part && f.n == 0) return arena_printf(a, "if (%s == 0) {\n%s}\n", first_thread(r), inside);
+  Extent x[MAX_INDEX];
+  int n = visible(r, seg, l, part, r->loop, x), level = part == 1 ? r->depth : 0;
+  if (part == 0) level = l->shared == 0 ? n > 0 : n;
+  if (l->shared == part && n == 0) return arena_printf(a, "if (%s == 0) {\n%s}\n", first_thread(r), inside);
   if (l->shared == part) {
     if (r->pre[level].at) inside = arena_printf(a, "%s%s", r->pre[level].at, inside);
-    return flat_loop(r, &f, first_thread(r), all_threads(r), l->vector, inside);
+    return flat_loop(r, n, x, first_thread(r), all_threads(r), l->vector, inside);
   }
-  for (int i = f.n - 1; i >= 0; i--, level--)
-    inside = arena_printf(a, "for (int64_t %s = 0; %s < %s; %s++) {\n%s%s}\n", f.name[i], f.name[i], f.count[i], f.name[i],
+  for (int i = n - 1; i >= 0; i--, level--)
+    inside = arena_printf(a, "for (int64_t %s = 0; %s < %s; %s++) {\n%s%s}\n", x[i].name, x[i].name, x[i].count, x[i].name,
                           r->pre[level].at ? r->pre[level].at : "", inside);
   return inside;
 }
@@ -388,9 +338,10 @@ static const char *rows_around(Rows *r, const char *inside) {
     l.loop[0][i] = i;
     l.absorbed[i] = !r->row[i].name;
   }
-  Flat f = visible(r, &rows, &l, 0, r->row);
+  Extent x[MAX_INDEX];
+  int n = visible(r, &rows, &l, 0, r->row, x);
   bool block = r->teams.team == TEAM_BLOCK;
-  return flat_loop(r, &f, block ? "blockIdx.x" : "dtcu_thread()", block ? "gridDim.x" : "dtcu_threads()", 1, inside);
+  return flat_loop(r, n, x, block ? "blockIdx.x" : "dtcu_thread()", block ? "gridDim.x" : "dtcu_threads()", 1, inside);
 }
 
 /* Tells the compiler which pointers lie at multiples of 16 bytes, where a thread takes four neighbours. */

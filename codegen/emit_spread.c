@@ -20,7 +20,7 @@ static bool is_word(const char *x) {
   return strspn(x, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") == strlen(x);
 }
 
-static bool is_number(const char *x) { return strspn(x, "0123456789") == strlen(x); }
+bool emit_is_number(const char *x) { return strspn(x, "0123456789") == strlen(x); }
 
 const char *emit_factor(Emit *e, const char *x) { return is_word(x) ? x : arena_printf(e->a, "(%s)", x); }
 
@@ -28,7 +28,7 @@ const char *emit_factor(Emit *e, const char *x) { return is_word(x) ? x : arena_
 static const char *product(Emit *e, const char *a, const char *b) {
   if (!strcmp(a, "1")) return b;
   if (!strcmp(b, "1")) return a;
-  if (is_number(a) && is_number(b)) return arena_printf(e->a, "%lld", (long long)(atoll(a) * atoll(b)));
+  if (emit_is_number(a) && emit_is_number(b)) return arena_printf(e->a, "%lld", (long long)sat_mul(atoll(a), atoll(b)));
   return arena_printf(e->a, "%s * %s", a, emit_factor(e, b));
 }
 
@@ -46,14 +46,20 @@ int64_t emit_most(int n, const Extent *x) {
 
 const char *emit_number_type(int n, const Extent *x) { return emit_most(n, x) <= INT32_MAX ? "unsigned" : "int64_t"; }
 
+/* What a number of so many bits is divided by has as many. */
+static const char *divisor(Emit *e, const char *by, const char *type) {
+  bool as_is = emit_is_number(by) || !strcmp(type, "int64_t");
+  return as_is ? emit_factor(e, by) : arena_printf(e->a, "(%s)%s", type, emit_factor(e, by));
+}
+
 /* One of n coordinates that row-major number `number` stands for; `behind`: how many the later ones have together. */
-static const char *coordinate_of(Emit *e, const char *number, int i, const Extent *x, const char *behind) {
+static const char *coordinate_of(Emit *e, const char *number, int n, int i, const Extent *x, const char *behind) {
   if (!strcmp(x[i].count, "1")) return "0";
-  const char *at = number;
-  if (strcmp(behind, "1")) at = arena_printf(e->a, "%s / %s", at, emit_factor(e, behind));
+  const char *at = number, *type = emit_number_type(n, x);
+  if (strcmp(behind, "1")) at = arena_printf(e->a, "%s / %s", at, divisor(e, behind, type));
   bool first = true; // what is left is less than the count
   for (int j = 0; j < i; j++) first &= !strcmp(x[j].count, "1");
-  return first ? at : arena_printf(e->a, "%s %% %s", at, emit_factor(e, x[i].count));
+  return first ? at : arena_printf(e->a, "%s %% %s", at, divisor(e, x[i].count, type));
 }
 
 void emit_unravel(Kernel *k, Str *out, const char *number, int n, const Extent *x, const char *user) {
@@ -62,7 +68,7 @@ void emit_unravel(Kernel *k, Str *out, const char *number, int n, const Extent *
   Str line = {0};
   for (int i = n - 1; i >= 0; i--) {
     if ((!user || emit_uses(user, x[i].name)) && strcmp(x[i].name, number))
-      str_printf(e->a, &line, "%s%s = %s", line.n ? ", " : "const int64_t ", x[i].name, coordinate_of(e, number, i, x, behind));
+      str_printf(e->a, &line, "%s%s = %s", line.n ? ", " : "const int64_t ", x[i].name, coordinate_of(e, number, n, i, x, behind));
     behind = product(e, behind, x[i].count);
   }
   if (line.n) str_printf(e->a, out, "%s;\n", line.at);

@@ -18,6 +18,7 @@ const char *emit_by_blocks(Kernel *k, int n, const Extent *x);
 int emit_threads(int64_t items); /* in a block that has so many to share */
 
 const char *emit_count(Emit *e, int n, const Extent *x); /* of the combinations, as C */
+bool emit_is_number(const char *count);
 const char *emit_factor(Emit *e, const char *x);         /* in parentheses, unless it is one word */
 int64_t emit_most(int n, const Extent *x);
 const char *emit_number_type(int n, const Extent *x); /* that holds their numbers */

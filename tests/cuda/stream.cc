@@ -390,28 +390,26 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cudaSuccess;
 }
 
-cudaError_t cudaEventQuery(cudaEvent_t event) {
+/* `come(done)` looks whether it has come, or waits until it has. */
+static cudaError_t when_come(cudaEvent_t event, bool (*come)(const std::function<bool()> &done)) {
   Entry e;
   if (e.error) return e.error;
   if (!events.count(event)) return fail(cudaErrorInvalidResourceHandle);
   if (event->capture) return fail(cudaErrorCapturedEvent);
   auto mark = event->mark;
   if (!mark) return cudaSuccess;
-  if (!glance([&] { return mark->done || lost_error(); })) return cudaErrorNotReady;
+  if (!come([&] { return mark->done || lost_error(); })) return cudaErrorNotReady;
   join(host, mark->clock);
   return lost_error();
 }
 
+cudaError_t cudaEventQuery(cudaEvent_t event) { return when_come(event, glance); }
+
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  Entry e;
-  if (e.error) return e.error;
-  if (!events.count(event)) return fail(cudaErrorInvalidResourceHandle);
-  if (event->capture) return fail(cudaErrorCapturedEvent);
-  auto mark = event->mark;
-  if (!mark) return cudaSuccess;
-  run_until([&] { return mark->done || lost_error(); }, "cudaEventSynchronize");
-  join(host, mark->clock);
-  return lost_error();
+  return when_come(event, [](const std::function<bool()> &done) {
+    run_until(done, "cudaEventSynchronize");
+    return true;
+  });
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {

@@ -8,17 +8,7 @@
 #include "program.h"
 #include "unit.h"
 
-static bool run_dtc(const char *dt, const char *what, const char *out, const char *const *more) {
-  const char *argv[32] = {DTC_BINARY, dt, what, "-o", out};
-  int n = 5;
-  for (; *more; more++) argv[n++] = *more;
-  char *output;
-  int rc = run_program(work_folder(), argv, &output);
-  if (rc) unit_fail(dt, 1, "dtc %s exits %d:\n%.4000s", what, rc, output);
-  return rc == 0;
-}
-
-bool compile_c(const char *dt, const char *out, const char *const *more) { return run_dtc(dt, "--target=c", out, more); }
+bool compile_c(const char *dt, const char *out, const char *const *more) { return run_dtc("--target=c", dt, out, more); }
 
 const char *emulated_variant(void) {
   const char *variant = getenv("DTC_VARIANT");
@@ -27,7 +17,7 @@ const char *emulated_variant(void) {
 
 bool compile(const char *dt, const char *out, const char *const *more) {
   const char *cu = work_path("emulated.cu");
-  if (!run_dtc(dt, "--emit=cuda", cu, more)) return false;
+  if (!run_dtc("--emit=cuda", dt, cu, more)) return false;
   char *output;
   int rc = RUN(work_folder(), &output, "/bin/sh", DTC_EMULATOR "/emulate.sh", emulated_variant(), DTC_EMULATED, out, cu);
   if (rc) unit_fail(dt, 1, "emitted CUDA is no C++ (exit %d):\n%.4000s", rc, output);

@@ -1,13 +1,9 @@
-/* compile.c: a .dt file -> its program, as users get it. Tests of CUDA have their own (tests/emulated/compile.c). */
+/* compile.c: a .dt file -> its program, as users get it: for the CPU (tests/run), for the GPUs of this machine (tests/gpu).
+   tests/emulated has its own. */
 #include "program.h"
-#include "unit.h"
 
-bool compile(const char *dt, const char *out, const char *const *more) {
-  const char *argv[32] = {DTC_BINARY, dt, "-o", out};
-  int n = 4;
-  for (; *more; more++) argv[n++] = *more;
-  char *output;
-  int rc = run_program(work_folder(), argv, &output);
-  if (rc) unit_fail(dt, 1, "dtc exits %d:\n%.4000s", rc, output);
-  return rc == 0;
-}
+#ifndef DTC_TARGET
+#define DTC_TARGET "c"
+#endif
+
+bool compile(const char *dt, const char *out, const char *const *more) { return run_dtc("--target=" DTC_TARGET, dt, out, more); }

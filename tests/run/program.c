@@ -72,6 +72,16 @@ int run_program(const char *cwd, const char *const *argv, char **output) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+bool run_dtc(const char *what, const char *dt, const char *out, const char *const *more) {
+  const char *argv[32] = {DTC_BINARY, dt, what, "-o", out};
+  int n = 5;
+  for (; *more; more++) argv[n++] = *more;
+  char *output;
+  int rc = run_program(work_folder(), argv, &output);
+  if (rc) unit_fail(dt, 1, "dtc %s exits %d:\n%.4000s", what, rc, output);
+  return rc == 0;
+}
+
 char *read_bytes(const char *path, size_t *bytes) {
   FILE *f = fopen(path, "rb"); /* read to its end: files of /proc have no size */
   if (!f) return NULL;

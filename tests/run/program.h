@@ -19,7 +19,9 @@ const char *tests_path(const char *fmt, ...) __attribute__((format(printf, 1, 2)
 int run_program(const char *cwd, const char *const *argv, char **output);
 pid_t start_program(const char *cwd, const char *const *argv, const char *output_file);
 #define RUN(cwd, output, ...) run_program(cwd, (const char *const[]){__VA_ARGS__, NULL}, output)
-/* dtc FILE -o OUT MORE...: fails the test and returns false when dtc does. */
+/* dtc FILE WHAT -o OUT MORE...: fails the test and returns false when dtc does. */
+bool run_dtc(const char *what, const char *dt, const char *out, const char *const *more);
+/* The program that a test is about, by dtc and what else it takes: fails the test and returns false when dtc does. */
 bool compile(const char *dt, const char *out, const char *const *more);
 #define COMPILE(dt, out, ...) compile(dt, out, (const char *const[]){__VA_ARGS__ __VA_OPT__(, ) NULL})
 
