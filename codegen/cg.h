@@ -128,8 +128,15 @@ bool cg_same_place(const Place *a, const Place *b);
 
 /* ---- epilogue.c ------------------------------------------------------------------------------------------- */
 
-/* What a product of CUDA does with its result before it stores it. */
-typedef enum { EPILOGUE_BIAS, EPILOGUE_GELU, EPILOGUE_GELU_BIAS, EPILOGUE_DGELU } EpilogueKind;
+/* What a product of CUDA does with its result before it stores it, or sums up of an operand. */
+typedef enum {
+  EPILOGUE_BIAS,
+  EPILOGUE_GELU,
+  EPILOGUE_GELU_BIAS,
+  EPILOGUE_DGELU,
+  EPILOGUE_SUM_A, /* of A over k */
+  EPILOGUE_SUM_B,
+} EpilogueKind;
 typedef struct {
   EpilogueKind kind;
   ValueId c, aux, bias; /* as in dtcu_Gemm; -1: none */
@@ -137,6 +144,10 @@ typedef struct {
   bool keeps;           /* the product's own result is stored, too: aux */
   Step rest;            /* of the group */
 } Epilogue;
+/* Can the product sum up one of its operands, and is that what `sum` is? Then the two are one step. */
+bool cg_sums_operand(const Module *m, Arena *a, const Op *product, const Op *sum, EpilogueKind *kind);
+/* Is it so, or would it be, were the operand read where it is computed again? Then it is read. */
+bool cg_make_operands_sum(Module *m, const Op *product, Op *sum);
 /* Can the product store what the group behind it computes? */
 bool cg_epilogue(const Module *m, Arena *a, const Users *users, const Place *place, const Op *product, const Step *group,
                  Epilogue *out);
@@ -173,6 +184,7 @@ typedef struct {
   int64_t *buffer;   /* by member: offset in the workspace of the blocks' row buffers, -1: it has none in memory */
   bool *in_shared;   /* by member: its row buffer or its column's sums lie in shared memory */
   int64_t *partial;  /* by member: offset in the workspace of the blocks' parts of its sums, -1: none */
+  bool *added;       /* by member: its blocks add their parts to the result as they come (--fast) */
   int64_t workspace; /* bytes */
 } Teams;
 Teams cg_teams(const GroupPlan *g, const Module *m, const Users *users, Arena *a);

@@ -16,7 +16,10 @@
    Only what tests/cuda can run on a CPU is used: see codegen/README.md.                                          */
 #include "emit_rows.h"
 
-static void head(Emit *e, Str *out) { str_put(e->a, out, "#include \"runtime/dtcu.h\"\n#include \"runtime/dtcu_attention.h\"\n"); }
+static void head(Emit *e, Str *out) {
+  if (e->m->fast) str_put(e->a, out, "#define DTCU_FAST // sums may be in any order\n");
+  str_put(e->a, out, "#include \"runtime/dtcu.h\"\n#include \"runtime/dtcu_attention.h\"\n");
+}
 
 /* The macro is dtcu.h's; where kernels are checked it knows by the size what may be touched. */
 static const char *address(Emit *e, const char *type, const char *offset, int64_t bytes) {

@@ -245,6 +245,28 @@ static bool waits_for(const Emit *e, const Step *s, const Op *op) {
   return s->op[0]->kind == OP_WAIT && e->m->values.at[s->op[0]->in[0]].def == op;
 }
 
+/* A product with what it does besides. */
+static void say_product(Block *b, const Op *op, const Epilogue *x) {
+  static const char *const kinds[] = {"DTCU_BIAS", "DTCU_GELU", "DTCU_GELU_BIAS", "DTCU_DGELU", "DTCU_SUM_A", "DTCU_SUM_B"},
+                           PLAIN[] = "dtrt_gemm(cx, ";
+  Emit *e = b->e;
+  const Kernel *k = emit_product(e, op);
+  assert(k->piece[0] && !strncmp(k->piece[0], PLAIN, strlen(PLAIN)) && "a product of even runs and no outer loops is one call");
+  const char *bias = x->bias >= 0 ? pointer(b, x->bias) : "nullptr", *aux = x->aux >= 0 ? pointer(b, x->aux) : "nullptr";
+  const char *left = pointer(b, k->param.at[0].value), *right = pointer(b, k->param.at[k->param.n > 2].value);
+  say(b, op,
+      arena_printf(e->a, "dtcu_gemm(cx, %s, %s, %s, %s%s%s%s%s%s%s", kinds[x->kind], bias, aux, k->piece[0] + strlen(PLAIN), left,
+                   k->piece[1], right, k->piece[2], pointer(b, x->c), k->piece[3]));
+}
+
+/* A product that sums up one of its operands. */
+static void product_with_sum(Block *b, const Step *s) {
+  Epilogue x = {.c = s->op[0]->out[0], .aux = -1, .bias = s->op[1]->out[0], .also = -1};
+  if (s->n != 2 || !cg_sums_operand(b->e->m, b->e->a, s->op[0], s->op[1], &x.kind))
+    internal_error("a product is grouped with what is no sum of its operand");
+  say_product(b, s->op[0], &x);
+}
+
 static void step(Block *b, const Step *s) {
   const Op *op = s->op[0];
   if (op_class(op->kind) == CLS_LEAF || op->kind == OP_UPDATE) return;
@@ -260,7 +282,10 @@ static void step(Block *b, const Step *s) {
     wait(b, op);
     return;
   }
-  call(b, kernel_of(b->e, s), s->op[s->n - 1]);
+  if (s->n > 1 && !cg_can_group(b->e->m, op))
+    product_with_sum(b, s);
+  else
+    call(b, kernel_of(b->e, s), s->op[s->n - 1]);
   check_step(b, s);
 }
 
@@ -293,17 +318,10 @@ static int parts_of(Block *b, const Steps *steps, int from, int to) {
 
 /* A product that does part of the group behind it: one call, then what is left of the group. */
 static bool product_with_epilogue(Block *b, const Step *s, const Step *group) {
-  static const char *const kinds[] = {"DTCU_BIAS", "DTCU_GELU", "DTCU_GELU_BIAS", "DTCU_DGELU"}, PLAIN[] = "dtrt_gemm(cx, ";
   Emit *e = b->e;
   Epilogue x;
   if (s->n != 1 || !cg_epilogue(e->m, e->a, e->users, e->place, s->op[0], group, &x)) return false;
-  const Kernel *k = kernel_of(e, s);
-  assert(k->piece[0] && !strncmp(k->piece[0], PLAIN, strlen(PLAIN)) && "a product of even runs and no outer loops is one call");
-  const char *bias = x.bias >= 0 ? pointer(b, x.bias) : "nullptr", *aux = x.aux >= 0 ? pointer(b, x.aux) : "nullptr";
-  const char *left = pointer(b, k->param.at[0].value), *right = pointer(b, k->param.at[k->param.n > 2].value);
-  say(b, s->op[0],
-      arena_printf(e->a, "dtcu_gemm(cx, %s, %s, %s, %s%s%s%s%s%s%s", kinds[x.kind], bias, aux, k->piece[0] + strlen(PLAIN), left,
-                   k->piece[1], right, k->piece[2], pointer(b, x.c), k->piece[3]));
+  say_product(b, s->op[0], &x);
   if (x.keeps) check_step(b, s);
   if (x.also >= 0 && x.aux == x.also) check_step(b, &(Step){&e->m->values.at[x.also].def, 1});
   check_step(b, &(Step){&e->m->values.at[x.c].def, 1});

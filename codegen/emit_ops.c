@@ -1,7 +1,9 @@
 /* emit_ops.c: a plain loop nest for each of the ops that are neither nests nor products: scatter_add, argmax, topk,
    scan, random, slice.
 
-     for n, d: dwte[tok[n] * 64 + d] += dx[n * 64 + d]              scatter_add, in order: sums are deterministic */
+     for n, d: dwte[tok[n] * 64 + d] += dx[n * 64 + d]              scatter_add, in order: sums are deterministic
+
+   CUDA has other kernels for most (emit_ops_cuda.c). */
 #include "emit_ops.h"
 #include "emit_spread.h"
 
@@ -42,40 +44,48 @@ static bool own_coordinate(const Op *op, const Type *t, int d) {
   return !cg_is_split(&t->dim[d].split) || (i >= 0 && cg_same_part(&op->space.idx[i], &t->dim[d]));
 }
 
+/* Adds the body where it belongs: statements behind which this is known, and the addition. */
+static void scatter_item(Scope *s, const char *out, bool atomic) {
+  Emit *e = s->k->e;
+  const Op *op = s->op;
+  const Type *t = out_type(e, op, 0);
+  Str here = {0};
+  emit_hoist(s);
+  for (int d = 0; d < op->space.nout; d++)
+    if (ix_by_value(op->into[d]) || !own_coordinate(op, t, d)) emit_hoist_dim(s, op->into[d], t, d, !ix_by_value(op->into[d]));
+  for (int i = 0; i < s->hoisted.n; i++)
+    for (int d = 0; d < op->space.nout; d++)
+      if (s->hoisted.at[i].x == op->into[d] && s->hoisted.at[i].here)
+        str_printf(e->a, &here, "%s%s", here.n ? " && " : "", s->hoisted.at[i].here);
+  if (here.n) str_printf(e->a, s->now, "if (%s) ", here.at);
+  const char *value = emit_expr(s, op->body), *to = emit_offset(s, t, op->space.nout, op->into);
+  str_printf(e->a, s->now, atomic ? "atomicAdd(&%s[%s], %s);\n" : "%s[%s] += %s;\n", out, to, value);
+}
+
+/* In CUDA only with --fast: a thread has an item, and adds by atomics. */
 Kernel *emit_scatter(Emit *e, const Op *op) {
-  if (e->m->target == TARGET_CUDA) return emit_scatter_cuda(e, op);
+  bool cuda = e->m->target == TARGET_CUDA, real = op->body->dtype == F32 || op->body->dtype == F64;
+  if (cuda && !(e->m->fast && real)) return emit_scatter_cuda(e, op);
   Scope s;
   Kernel *k = emit_simple(e, op, "", &s);
-  const Type *t = out_type(e, op, 0);
   const char *out = emit_pointer(k, op->out[0], true);
-  emit_zero(k, out, cg_bytes(t));
+  emit_zero(k, out, cg_bytes(out_type(e, op, 0)));
   // summed indices first, so that the last dims of the result run innermost
-  int loops = 0, order[MAX_INDEX];
+  int loops = 0, order[MAX_INDEX], opened;
+  Extent x[MAX_INDEX];
   for (int i = op->space.nout; i < op->space.n; i++) order[loops++] = i;
   for (int i = 0; i < op->space.nout; i++)
     if (!stands_for_row(op, i)) order[loops++] = i;
+  for (int l = 0; l < loops; l++) s.var[order[l]].level = cuda ? 1 : l + 1, x[l] = emit_extent(&s, order[l]);
   Str pre[MAX_INDEX + 1] = {0}, body = {0};
-  s.depth = loops, s.pre = pre, s.now = &body;
-  for (int l = 0; l < loops; l++) s.var[order[l]].level = l + 1;
-  emit_hoist(&s);
-  for (int d = 0; d < op->space.nout; d++)
-    if (ix_by_value(op->into[d]) || !own_coordinate(op, t, d)) emit_hoist_dim(&s, op->into[d], t, d, !ix_by_value(op->into[d]));
-  Str here = {0};
-  for (int i = 0; i < s.hoisted.n; i++)
-    for (int d = 0; d < op->space.nout; d++)
-      if (s.hoisted.at[i].x == op->into[d] && s.hoisted.at[i].here)
-        str_printf(e->a, &here, "%s%s", here.n ? " && " : "", s.hoisted.at[i].here);
-  if (here.n) str_printf(e->a, &body, "if (%s) ", here.at);
-  const char *value = emit_expr(&s, op->body);
-  str_printf(e->a, &body, "%s[%s] += %s;\n", out, emit_offset(&s, t, op->space.nout, op->into), value);
-  for (int l = 0; l < loops; l++) {
-    if (pre[l].at) str_put(e->a, &k->body, pre[l].at);
-    emit_for(&s, order[l]);
-  }
-  if (pre[loops].at) str_put(e->a, &k->body, pre[loops].at);
+  s.depth = cuda ? 1 : loops, s.pre = pre, s.now = &body;
+  scatter_item(&s, out, cuda);
+  if (pre[0].at) str_put(e->a, &k->body, pre[0].at);
+  const char *grid = emit_by_threads(k, 256, loops, x, pre + 1, &opened);
   str_put(e->a, &k->body, body.at);
-  emit_close(k, loops);
-  emit_kernel_end(k, op, "adds by value, in order");
+  emit_close(k, opened);
+  emit_launch(k, grid, 256);
+  emit_kernel_end(k, op, cuda ? "adds by value" : "adds by value, in order");
   return k;
 }
 
@@ -243,7 +253,7 @@ static void slice_one(Emit *e, Kernel *k, const Type *from, const Type *to, cons
     ox = emit_sum(e, ox, xd), oy = emit_sum(e, oy, yd);
   }
   int opened;
-  const char *grid = emit_by_threads(k, 256, to->rank, extent, &opened);
+  const char *grid = emit_by_threads(k, 256, to->rank, extent, NULL, &opened);
   if (number)
     LINE("%s[%s] = %s == 0 ? %s[%s] : 0;\n", y, oy, number, x, ox);
   else

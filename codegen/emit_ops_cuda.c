@@ -205,7 +205,7 @@ Kernel *emit_random_cuda(Emit *e, const Op *op) {
   x[n] = (Extent){"quad", arena_printf(e->a, "(%s / 4 + 2)", emit_count(e, nrun, run)), emit_most(nrun, run) / 4 + 2};
   int opened;
   emit_random_site(k, op, "site", "counter");
-  const char *grid = emit_by_threads(k, 256, n + 1, x, &opened);
+  const char *grid = emit_by_threads(k, 256, n + 1, x, NULL, &opened);
   for (int i = first; i < op->space.nout; i++) s.var[i].name = "0";
   LINE("dtcu_random_quad(site, %s, %s + %s, %s, %s, quad);\n}\n", op->init == INIT_NORMAL ? "true" : "false", out,
        emit_own_offset(&s, out_type(e, op, 0), 0), emit_count(e, nrun, run), emit_index(&s, emit_element_number(e, op)));

@@ -12,7 +12,7 @@
      }
 
    Of pointers that are known to lie at multiples of 16 bytes nvcc makes one load of the four. A sum over rows has a part per
-   block, in shared memory where it fits; the parts are added by a second pass, in their order. */
+   block, in shared memory where it fits; the parts are added by a second pass, in their order, or with --fast by atomics. */
 #include "emit_rows.h"
 #include "emit_spread.h"
 
@@ -273,20 +273,24 @@ static void begin(Rows *r) {
   if (init.at) str_put(e->a, r->out, init.at);
 }
 
-/* Where the blocks' parts of a sum lie; with one block, the result itself. */
-static const char *parts_of(Rows *r, const Member *x) {
+/* A block's part of a sum, element `at` of n, goes to its place among the parts; with one block, or by atomics, to the result. */
+static const char *put_part(Rows *r, const Member *x, const char *at, long long n, const char *value) {
+  Arena *a = r->e->a;
   int p = (int)(x - r->g.member);
-  const char *type = emit_ctype(rows_type(r, x)->dtype);
-  if (r->teams.partial[p] < 0) return emit_pointer(r->k, x->op->out[0], true);
-  return arena_printf(r->e->a, "((%s *)(cx->workspace + %lld))", type, (long long)r->teams.partial[p]);
+  if (r->teams.partial[p] < 0)
+    return arena_printf(a, r->teams.added[p] ? "atomicAdd(&%s[%s], %s);\n" : "%s[%s] = %s;\n",
+                        emit_pointer(r->k, x->op->out[0], true), at, value);
+  at = n == 1 ? "blockIdx.x" : arena_printf(a, "(int64_t)blockIdx.x * %lld + %s", n, at);
+  return arena_printf(a, "((%s *)(cx->workspace + %lld))[%s] = %s;\n", emit_ctype(rows_type(r, x)->dtype),
+                      (long long)r->teams.partial[p], at, value);
 }
 
 static void end_total(Rows *r, const Member *x) {
   int p = (int)(x - r->g.member);
   bool shares = r->teams.team != TEAM_BLOCK || r->teams.loops[x->segment].shared >= 0;
-  const char *value = r->total[p], *parts = parts_of(r, x);
+  const char *value = r->total[p];
   if (shares && r->teams.threads > 1) str_printf(r->e->a, r->out, "%s = %s;\n", value, over_block(r, x->op, value));
-  str_printf(r->e->a, r->out, "if (threadIdx.x == 0) %s[%s] = %s;\n", parts, r->teams.partial[p] < 0 ? "0" : "blockIdx.x", value);
+  str_printf(r->e->a, r->out, "if (threadIdx.x == 0) %s", put_part(r, x, "0", 1, value));
 }
 
 static void end(Rows *r) {
@@ -298,12 +302,19 @@ static void end(Rows *r) {
     if (!is_column(r, x) || !r->teams.in_shared[p]) continue;
     if (!waited) str_put(e->a, r->out, "__syncthreads();\n");
     waited = true;
-    const char *i = emit_name(e, &r->k->local, "i"), *parts = parts_of(r, x);
+    const char *i = emit_name(e, &r->k->local, "i");
     long long n = cg_row_elements(&r->g, e->m, p);
-    const char *at = r->teams.partial[p] < 0 ? i : arena_printf(e->a, "(int64_t)blockIdx.x * %lld + %s", n, i);
-    str_printf(e->a, r->out, "for (int64_t %s = threadIdx.x; %s < %lld; %s += blockDim.x) %s[%s] = %s[%s];\n", i, i, n, i, parts,
-               at, r->column[p], i);
+    str_printf(e->a, r->out, "for (int64_t %s = threadIdx.x; %s < %lld; %s += blockDim.x) %s", i, i, n, i,
+               put_part(r, x, i, n, arena_printf(e->a, "%s[%s]", r->column[p], i)));
     emit_release(&r->k->local, i);
+  }
+}
+
+/* What blocks add to as they come begins at 0. */
+static void zero_sums(Rows *r) {
+  for (int p = 0; p < r->g.nmember; p++) {
+    ValueId v = r->g.member[p].op->out[0];
+    if (r->teams.added[p]) emit_zero(r->k, emit_pointer(r->k, v, true), cg_bytes(&r->e->m->values.at[v].type));
   }
 }
 
@@ -385,6 +396,7 @@ const char *rows_text_cuda(Rows *r) {
 
 void emit_rows_cuda(Rows *r) {
   str_put(r->e->a, &r->k->body, rows_text_cuda(r));
+  zero_sums(r);
   emit_launch(r->k, arena_printf(r->e->a, "%lld", (long long)r->teams.blocks), r->teams.threads);
   add_parts(r);
 }

@@ -68,7 +68,8 @@ void emit_unravel(Kernel *k, Str *out, const char *number, int n, const Extent *
   Str line = {0};
   for (int i = n - 1; i >= 0; i--) {
     if ((!user || emit_uses(user, x[i].name)) && strcmp(x[i].name, number))
-      str_printf(e->a, &line, "%s%s = %s", line.n ? ", " : "const int64_t ", x[i].name, coordinate_of(e, number, n, i, x, behind));
+      str_printf(e->a, &line, "%s%s = %s", line.n ? ", " : "const int64_t ", x[i].name,
+                 coordinate_of(e, number, n, i, x, behind));
     behind = product(e, behind, x[i].count);
   }
   if (line.n) str_printf(e->a, out, "%s;\n", line.at);
@@ -78,18 +79,20 @@ static const char *blocks(Emit *e, int64_t items, int64_t threads) {
   return arena_printf(e->a, "%lld", (long long)max_i64(1, min_i64(MOST_BLOCKS, (items + threads - 1) / threads)));
 }
 
-const char *emit_by_threads(Kernel *k, int threads, int n, const Extent *x, int *opened) {
+const char *emit_by_threads(Kernel *k, int threads, int n, const Extent *x, const Str *inside, int *opened) {
   Emit *e = k->e;
   *opened = e->m->target == TARGET_C ? n : 1;
   if (e->m->target == TARGET_C) {
     for (int i = 0; i < n; i++)
-      str_printf(e->a, &k->body, "for (int64_t %s = 0; %s < %s; %s++) {\n", x[i].name, x[i].name, x[i].count, x[i].name);
+      str_printf(e->a, &k->body, "for (int64_t %s = 0; %s < %s; %s++) {\n%s", x[i].name, x[i].name, x[i].count, x[i].name,
+                 inside && inside[i].at ? inside[i].at : "");
     return "";
   }
   const char *item = emit_name(e, &k->local, "item");
   str_printf(e->a, &k->body, "for (%s %s = blockIdx.x * %d + threadIdx.x; %s < %s; %s += gridDim.x * %d) {\n",
              emit_number_type(n, x), item, threads, item, emit_count(e, n, x), item, threads);
   emit_unravel(k, &k->body, item, n, x, NULL);
+  if (inside && inside[0].at) str_put(e->a, &k->body, inside[0].at);
   return blocks(e, emit_most(n, x), threads);
 }
 

@@ -5,7 +5,12 @@
 
    also y + bias[f], gelu(y + bias[f]) and y * gelu'(z). Whether a group's maps are one of these functions is found by
    computing them at some points: how they were written does not matter. Those that are leave the group. A value that is
-   now stored a step earlier may not lie where something is that the two steps still read. */
+   now stored a step earlier may not lie where something is that the two steps still read.
+
+   And sums of what it reads: the gradient of a bias beside that of the weight. The two are a step from group.c on.
+
+     dw[d,f] = sum[b,t] x[b,t,d] * dy[b,t,f]      DTCU_SUM_B: stores dw and db
+     db[f]   = sum[b,t] dy[b,t,f]                                                                                  */
 #include <math.h>
 
 #include "cg.h"
@@ -169,6 +174,74 @@ static bool plain(const Module *m, const Op *op, Product *p) {
   for (int i = 0; i < op->space.n; i++)
     if (!cg_even(&op->space.idx[i]) || p->shift_a[i] || p->shift_b[i]) return false;
   return m->values.at[op->out[0]].type.dtype == F32;
+}
+
+/* The sum of the product's operand A or B over k: the operand's dims as indices of `sum`, if it has just those. Kept ones are
+   the operand's in their order, and so those of the product's run. */
+static bool dims_in_sum(Arena *a, const Op *product, const Product *p, bool b, const Op *sum, IExpr *dims[MAX_RANK]) {
+  const Expr *read = product->body->arg[0];
+  int kept = 0, reduced = sum->space.nout;
+  if (read->operand != (b ? p->b : p->a)) read = product->body->arg[1];
+  for (int d = 0; d < read->nix; d++) {
+    int i = ix_single(read->ix[d]), j = i < product->space.nout ? kept++ : reduced++;
+    if (j >= (i < product->space.nout ? sum->space.nout : sum->space.n)) return false;
+    if (!cg_same_index(&product->space.idx[i], &sum->space.idx[j])) return false;
+    dims[d] = ix_index(a, j);
+  }
+  return kept == sum->space.nout && reduced == sum->space.n;
+}
+
+/* Is x what v is, where it stands: at v's dims, the body of the map that makes it? Then v is complete: a sum that is pending
+   may come in other ways than by what is summed. */
+static bool is_what_makes(const Module *m, Arena *a, ValueId v, const Op *sum, IExpr *const *dims) {
+  const Op *def = m->values.at[v].def;
+  if (!def || def->kind != OP_NEST || def->reduce != RED_NONE || m->values.at[v].type.pending.n > 0) return false;
+  int *operand = NEW_ARRAY(a, int, def->nin + 1);
+  for (int i = 0; i < def->nin; i++) {
+    operand[i] = 0;
+    while (operand[i] < sum->nin && sum->in[operand[i]] != def->in[i]) operand[i]++;
+    if (operand[i] == sum->nin) return false;
+  }
+  return ex_equal(sum->body, ex_substitute(a, def->body, dims, operand));
+}
+
+static bool reads_whole(const Op *sum, ValueId v, int rank, IExpr *const *dims) {
+  const Expr *x = sum->body;
+  if (x->op != EX_READ || x->otherwise || sum->in[x->operand] != v) return false;
+  for (int d = 0; d < rank; d++)
+    if (!ix_equal(x->ix[d], dims[d])) return false;
+  return true;
+}
+
+static bool summed_operand(const Module *m, Arena *a, const Op *product, const Op *sum, bool inlined, IExpr *dims[MAX_RANK],
+                           EpilogueKind *kind) {
+  Product p;
+  if (m->target != TARGET_CUDA || sum->kind != OP_NEST || sum->reduce != RED_SUM || sum->body->dtype != F32) return false;
+  if (!plain(m, product, &p) || product->in[p.a] == product->in[p.b]) return false;
+  for (int b = 0; b < 2; b++) {
+    ValueId v = product->in[b ? p.b : p.a];
+    if (!dims_in_sum(a, product, &p, b, sum, dims)) continue;
+    *kind = b ? EPILOGUE_SUM_B : EPILOGUE_SUM_A;
+    if (reads_whole(sum, v, m->values.at[v].type.rank, dims) || (inlined && is_what_makes(m, a, v, sum, dims))) return true;
+  }
+  return false;
+}
+
+bool cg_sums_operand(const Module *m, Arena *a, const Op *product, const Op *sum, EpilogueKind *kind) {
+  IExpr *dims[MAX_RANK];
+  return summed_operand(m, a, product, sum, false, dims, kind);
+}
+
+bool cg_make_operands_sum(Module *m, const Op *product, Op *sum) {
+  IExpr **dims = NEW_ARRAY(m->arena, IExpr *, MAX_RANK);
+  EpilogueKind kind;
+  Product p;
+  if (!summed_operand(m, m->arena, product, sum, true, dims, &kind) || !plain(m, product, &p)) return false;
+  ValueId v = product->in[kind == EPILOGUE_SUM_B ? p.b : p.a];
+  sum->nin = 0;
+  ir_in(m, sum, v);
+  sum->body = ex_read(m->arena, 0, F32, m->values.at[v].type.rank, dims, NULL);
+  return true;
 }
 
 /* Who is left when `out` and (or -1) `also` are the product's: maps that read nothing that is no longer in memory. */

@@ -5,10 +5,16 @@
      n1[b,t] = sum[d] ...  ; m.dt:7     [group 1]          %n1, %n2, %n3 become one nest over b, t
      n2[b,t] = rsqrt(...)  ; m.dt:7     [group 1]
      q[b,t,h] = sum[d] ... ; m.dt:8                        a product
-     n3[b,t,d] = ...       ; m.dt:7     [group 1]          moved up: its operands were there                   */
+     n3[b,t,d] = ...       ; m.dt:7     [group 1]          moved up: its operands were there
+
+   In CUDA a product takes along a sum of one of its operands, wherever that stood (epilogue.c). */
 #include "cg.h"
 
-enum { GROUP_LIMIT = 48, REACH = 12 }; /* ops in a group; how many steps back an op looks for one */
+enum {
+  GROUP_LIMIT = 48, /* ops in a group */
+  REACH = 12,       /* how many steps back an op looks for one */
+  SUM_REACH = 64    /* how far from its product a sum is taken along */
+};
 
 typedef struct {
   VEC(Op *) op;
@@ -19,8 +25,9 @@ typedef struct {
   Module *m;
   Arena *a;
   VEC(Item) item;
-  int *where; /* item that makes a value, or -1 */
-  int next;   /* number of the next group */
+  int *where;   /* item that makes a value, or -1 */
+  int next;     /* number of the next group */
+  Users *users; /* CUDA */
 } Grouping;
 
 static bool is_scalar(const Module *m, ValueId v) { return m->values.at[v].type.rank == 0; }
@@ -74,6 +81,71 @@ static int find_group(const Grouping *g, Op *op) {
   return -1;
 }
 
+/* ---- sums of a product's operands ---------------------------------------------------------------------------------- */
+
+static bool reads(const Item *item, ValueId v) {
+  for (int k = 0; k < item->op.n; k++)
+    for (int i = 0; i < item->op.at[k]->nin; i++)
+      if (item->op.at[k]->in[i] == v) return true;
+  return false;
+}
+
+/* Takes the op out of its item, if the others make a plan without it. */
+static bool take_out(Grouping *g, Item *item, const Op *op) {
+  Item rest = {0};
+  GroupPlan plan;
+  for (int k = 0; k < item->op.n; k++)
+    if (item->op.at[k] != op) vec_push(g->a, rest.op, item->op.at[k]);
+  if (rest.op.n > 0 && !cg_plan_rows(g->a, g->m, rest.op.at, rest.op.n, &plan)) return false;
+  *item = rest;
+  return true;
+}
+
+static bool may_be_taken(const Grouping *g, int product, const Op *sum) {
+  int at = sum->kind == OP_NEST && sum->reduce == RED_SUM ? g->where[sum->out[0]] : -1;
+  if (at < 0 || at == product || at < product - SUM_REACH || at > product + SUM_REACH) return false;
+  for (int i = at; i < product; i++)
+    if (reads(&g->item.at[i], sum->out[0])) return false; // before the product's step
+  return g->item.at[product].op.at[0]->phase == sum->phase;
+}
+
+/* Joins the sum to the product's step. */
+static bool take_along(Grouping *g, int product, Op *sum) {
+  Item *from = &g->item.at[g->where[sum->out[0]]], was = *from;
+  if (!take_out(g, from, sum)) return false;
+  if (!cg_make_operands_sum(g->m, g->item.at[product].op.at[0], sum)) {
+    *from = was;
+    return false;
+  }
+  vec_push(g->a, g->item.at[product].op, sum);
+  g->where[sum->out[0]] = product;
+  return true;
+}
+
+/* Takes along a sum that reads x, as that of an operand would. */
+static bool take_reader(Grouping *g, int product, ValueId x) {
+  const Users *u = &g->users[x];
+  for (int i = 0; i < u->op.n; i++)
+    if (may_be_taken(g, product, u->op.at[i]) && take_along(g, product, u->op.at[i])) return true;
+  return false;
+}
+
+/* Sums of an operand read it, or what it is computed from. */
+static void sums_of_operands(Grouping *g) {
+  for (int p = 0; p < g->item.n; p++) {
+    const Op *op = g->item.at[p].op.n == 1 ? g->item.at[p].op.at[0] : NULL;
+    if (!op || op->kind != OP_NEST || cg_can_group(g->m, op)) continue;
+    bool taken = false;
+    for (int i = 0; i < op->nin && !taken; i++) {
+      const Op *def = g->m->values.at[op->in[i]].def;
+      taken = take_reader(g, p, op->in[i]);
+      for (int k = 0; def && def->kind == OP_NEST && k < def->nin && !taken; k++) taken = take_reader(g, p, def->in[k]);
+    }
+  }
+}
+
+/* ---- a region ------------------------------------------------------------------------------------------------------ */
+
 static void group_region(Grouping *g, Region *r) {
   g->item.n = 0;
   for (int i = 0; i < r->args.n; i++) g->where[r->args.at[i]] = -1;
@@ -87,6 +159,7 @@ static void group_region(Grouping *g, Region *r) {
     vec_push(g->a, g->item.at[at].op, op);
     for (int k = 0; k < op->nout; k++) g->where[op->out[k]] = at;
   }
+  if (g->users) sums_of_operands(g);
   r->ops.n = 0;
   for (int i = 0; i < g->item.n; i++) {
     int number = g->item.at[i].op.n > 1 ? g->next++ : 0;
@@ -104,6 +177,7 @@ void cg_group(Module *m, PassContext *cx) {
   Arena *scratch = arena_new();
   Grouping g = {.m = m, .a = scratch, .where = NEW_ARRAY(scratch, int, m->values.n + 1), .next = 1};
   for (int i = 0; i < m->values.n; i++) g.where[i] = -1;
+  if (m->target == TARGET_CUDA) g.users = cg_users(m, scratch);
   for (int p = 0; p < m->programs.n; p++) {
     cg_raise_phases(m, m->programs.at[p].body);
     group_region(&g, m->programs.at[p].body);

@@ -9,7 +9,8 @@
      p[b] = sum[c] w[c] * z[b,c]              a block per row (b); if c is short, the grid shares out b
 
    So sums without rows (the last two) are rows as well: over what they keep, or over what they reduce, whichever leaves
-   neighbours to neighbouring threads. All numbers here are static, so that results repeat bit for bit. */
+   neighbours to neighbouring threads. All numbers here are static, so that results repeat bit for bit; only with --fast blocks
+   add their parts to the result by atomics, which saves the second pass. */
 #include "cg.h"
 
 enum {
@@ -41,6 +42,13 @@ static bool in_parts(const Teams *t, const Member *x) {
 }
 
 /* ---- sums without rows ---------------------------------------------------------------------------------------------- */
+
+/* Is there an atomic for it, and is a block's part of it added up before it goes to memory? */
+static bool may_be_added(const Teams *t, const Module *m, int p) {
+  const Member *x = &t->g.member[p];
+  bool sum = x->op->reduce == RED_SUM && (x->op->body->dtype == F32 || x->op->body->dtype == F64);
+  return m->fast && sum && (t->in_shared[p] || cg_scalar_in_row(&t->g, x));
+}
 
 /* The one segment's kept (or reduced) loops become the rows. */
 static bool loops_to_rows(GroupPlan *g, Arena *a, bool kept) {
@@ -189,13 +197,15 @@ Teams cg_teams(const GroupPlan *g, const Module *m, const Users *users, Arena *a
   for (int s = 0; s < t.g.nsegment; s++) t.loops[s] = share_loops(&t, m, a, s);
   t.buffer = NEW_ARRAY(a, int64_t, t.g.nmember);
   t.partial = NEW_ARRAY(a, int64_t, t.g.nmember);
+  t.added = NEW_ARRAY(a, bool, t.g.nmember);
   t.in_shared = NEW_ARRAY(a, bool, t.g.nmember);
   place_in_shared(&t, m, users);
   count_threads(&t);
   count_blocks(&t, m, users);
   for (int p = 0; p < t.g.nmember; p++) {
     bool buffer = cg_row_buffered(&t.g, m, users, p) && !t.in_shared[p];
-    bool partial = in_parts(&t, &t.g.member[p]) && t.blocks > 1;
+    bool several = in_parts(&t, &t.g.member[p]) && t.blocks > 1, partial = several && !may_be_added(&t, m, p);
+    t.added[p] = several && !partial;
     t.buffer[p] = buffer ? t.workspace : -1;
     t.partial[p] = partial ? t.workspace : -1;
     if (buffer || partial) t.workspace += ceil_div(times(t.blocks, bytes_of(&t, m, p)), 64) * 64;

@@ -3,9 +3,9 @@
 
      C[m,n] = A[m,k] B[n,k]^T, row-major      D = op(X) Y,  X = B as k x n, transposed, Y = A as k x m, D = C as n x m
 
-   Bias, gelu and its gradient are done by the library where it can; otherwise by kernels behind the product, which give the
-   same. What a shape needs (layouts, the algorithm) is found out once and kept. Products run on the compute stream only, so that
-   one workspace serves all. f32 is f32, unless the program was compiled with --tf32. */
+   Bias, gelu, its gradient and sums of an operand are done by the library where it can; otherwise by kernels behind the product,
+   which give the same. What a shape needs (layouts, the algorithm) is found out once and kept. Products run on the compute stream
+   only, so that one workspace serves all. f32 is f32, unless the program was compiled with --tf32. */
 #include "device.h"
 
 namespace {
@@ -92,13 +92,14 @@ cublasLtEpilogue_t library_name(const Shape *s) {
   case DTCU_GELU: return s->has_aux ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU;
   case DTCU_GELU_BIAS: return s->has_aux ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS;
   case DTCU_DGELU: return CUBLASLT_EPILOGUE_DGELU;
-  case DTCU_BIAS_GRAD_B: return CUBLASLT_EPILOGUE_BGRADA; /* the library's A is our B */
-  case DTCU_DGELU_BIAS_GRAD: return CUBLASLT_EPILOGUE_DGELU_BGRAD;
+  case DTCU_SUM_A: return CUBLASLT_EPILOGUE_BGRADB; /* the library's A is our B */
+  case DTCU_SUM_B: return CUBLASLT_EPILOGUE_BGRADA;
   default: return CUBLASLT_EPILOGUE_DEFAULT;
   }
 }
 
-bool has_bias(int32_t e) { return e == DTCU_BIAS || e == DTCU_GELU_BIAS || e == DTCU_BIAS_GRAD_B || e == DTCU_DGELU_BIAS_GRAD; }
+bool sums_operand(int32_t e) { return e == DTCU_SUM_A || e == DTCU_SUM_B; }
+bool has_bias(int32_t e) { return e == DTCU_BIAS || e == DTCU_GELU_BIAS || sums_operand(e); }
 
 template <typename T> void describe(Rt *rt, cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t a, T value) {
   CUBLAS(rt, cublasLtMatmulDescSetAttribute(d, a, &value, sizeof value));
@@ -224,17 +225,24 @@ __global__ void epilogue_kernel(int epilogue, float *c, int64_t m, int64_t n, in
       if (aux) aux[row * ldaux + column] = z;
       z = gelu(z);
     }
-    if (epilogue == DTCU_DGELU || epilogue == DTCU_DGELU_BIAS_GRAD) z *= gelu_slope(aux[row * ldaux + column]);
+    if (epilogue == DTCU_DGELU) z *= gelu_slope(aux[row * ldaux + column]);
     *x = z;
   }
 }
 
-/* out[j] = sum over i < rows of x[i * si + j * sj]; a block per j, in a fixed order. */
-__global__ void sums_kernel(float *out, const float *x, int64_t rows, int64_t si, int64_t sj) {
+/* out[j] = sum over i < rows of x[i * si + j * sj], in a fixed order. A block has `wide` neighbouring j, so that what its
+   threads read at a time lies together where sj is 1. */
+__global__ void sums_kernel(float *out, const float *x, int64_t columns, int64_t rows, int64_t si, int64_t sj, int wide) {
+  DTCU_SHARED(float, part, THREADS);
+  int64_t j = (int64_t)blockIdx.x * wide + threadIdx.x % wide;
   float sum = 0;
-  for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) sum += x[i * si + blockIdx.x * sj];
-  sum = dtcu_block_sum(sum);
-  if (threadIdx.x == 0) out[blockIdx.x] = sum;
+  for (int64_t i = threadIdx.x / wide; i < rows && j < columns; i += THREADS / wide) sum += x[i * si + j * sj];
+  part[threadIdx.x] = sum;
+  for (int n = THREADS / 2; n >= wide; n /= 2) {
+    __syncthreads();
+    if ((int)threadIdx.x < n) part[threadIdx.x] += part[threadIdx.x + n];
+  }
+  if ((int)threadIdx.x < wide && j < columns) out[j] = part[threadIdx.x];
 }
 
 dim3 grid(const dtcu_Gemm *g) {
@@ -246,17 +254,20 @@ void scale(dtrt_Context *cx, const dtcu_Gemm *g) {
   DTCU_LAUNCH(cx, scale_kernel, grid(g), THREADS, (float *)g->c, g->m, g->n, g->ldc, g->sc, g->beta);
 }
 
+void sum_operand(dtrt_Context *cx, const dtcu_Gemm *g) {
+  bool b = g->epilogue == DTCU_SUM_B, by_rows = b ? !g->tb : g->ta; // the rows that are summed are rows in memory
+  int64_t columns = b ? g->n : g->m, ld = b ? g->ldb : g->lda;
+  int wide = by_rows ? 32 : 1;
+  DTCU_LAUNCH(cx, sums_kernel, (columns + wide - 1) / wide, THREADS, (float *)g->bias, (const float *)(b ? g->b : g->a), columns,
+              g->k, by_rows ? ld : (int64_t)1, by_rows ? (int64_t)1 : ld, wide);
+}
+
 void epilogue(dtrt_Context *cx, const dtcu_Gemm *g) {
-  float *c = (float *)g->c, *bias = (float *)g->bias;
-  if (g->epilogue == DTCU_BIAS_GRAD_B) {
-    int64_t row = g->tb ? 1 : g->ldb, column = g->tb ? g->ldb : 1;
-    DTCU_LAUNCH(cx, sums_kernel, g->n, THREADS, bias, (const float *)g->b, g->k, row, column);
-  } else if (g->epilogue != DTCU_PLAIN) {
-    DTCU_LAUNCH(cx, epilogue_kernel, grid(g), THREADS, (int)g->epilogue, c, g->m, g->n, g->ldc, g->sc, (const float *)bias,
-                (float *)g->aux, g->ldaux, g->saux);
-  }
-  if (g->epilogue == DTCU_DGELU_BIAS_GRAD)
-    DTCU_LAUNCH(cx, sums_kernel, g->n, THREADS, bias, (const float *)c, g->m, g->ldc, (int64_t)1);
+  if (sums_operand(g->epilogue))
+    sum_operand(cx, g);
+  else if (g->epilogue != DTCU_PLAIN)
+    DTCU_LAUNCH(cx, epilogue_kernel, grid(g), THREADS, (int)g->epilogue, (float *)g->c, g->m, g->n, g->ldc, g->sc,
+                (const float *)g->bias, (float *)g->aux, g->ldaux, g->saux);
 }
 
 void multiply(Rt *rt, const Known *k, const dtcu_Gemm *g) {

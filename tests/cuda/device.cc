@@ -5,6 +5,7 @@
      DTCU_DEVICES=2      visible devices (8); 0: cudaErrorNoDevice
      DTCU_NO_DRIVER=1    cudaErrorInsufficientDriver
      DTCU_MEMORY=65536   bytes of a device (1 GiB)
+     DTCU_NO_EPILOGUE=1  cuBLASLt has algorithms for plain products only
      DTCU_KERNEL_ERROR=n, DTCU_ASYNC_ERROR=rank:n, DTCU_STUCK=rank:n     the n-th launch, or operation of NCCL, fails     */
 #include "emulator.h"
 
@@ -52,6 +53,7 @@ static Settings read_settings() {
   s.seed = state = number("DTCU_SEED", s.seed % 1000000007);
   s.devices = (int)number("DTCU_DEVICES", 8);
   s.no_driver = number("DTCU_NO_DRIVER", 0) != 0;
+  s.no_epilogue = number("DTCU_NO_EPILOGUE", 0) != 0;
   s.memory = number("DTCU_MEMORY", GIB);
   s.kernel_error = (int)number("DTCU_KERNEL_ERROR", 0);
   rank_and_number("DTCU_ASYNC_ERROR", &s.async_rank, &s.async_at);

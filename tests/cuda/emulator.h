@@ -35,7 +35,7 @@ enum { EXIT_FOUND = 86 }; /* the emulator found a fault of the program */
 struct Settings {
   uint64_t seed;
   int devices;
-  bool no_driver;
+  bool no_driver, no_epilogue;
   uint64_t memory;            /* bytes of a device */
   int kernel_error;           /* the launch that fails, from 1; 0: none */
   int async_rank, stuck_rank; /* -1: none */

@@ -361,6 +361,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   *returned = 0;
   if (requested < 1) return CUBLAS_STATUS_INVALID_VALUE;
   if (cublasStatus_t s = legal(*o, *a, *b, *c, *d)) return s;
+  if (settings().no_epilogue && o->epilogue != CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_NOT_SUPPORTED;
   uint64_t shape = shape_of(*o, *a, *b, *d), want = shape % 3 ? 4096 * (shape % 5) : 0;
   Algorithm x = {POISON, shape, (uint32_t)std::min(want, p->workspace), {}};
   std::copy(p->align, p->align + 4, x.align);

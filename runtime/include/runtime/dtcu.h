@@ -47,13 +47,13 @@ void dtcu_put(dtrt_Context *cx, void *dst, int64_t value); /* eight bytes */
 /* What a product does with its result before it is stored; z = alpha op(A) op(B) + beta C, all per element but for the
    bias [n], which every row gets. gelu is the one with tanh. */
 typedef enum {
-  DTCU_PLAIN,          /* C = z */
-  DTCU_BIAS,           /* C = z + bias */
-  DTCU_GELU,           /* aux = z,        C = gelu(z); nothing is kept where aux is NULL */
-  DTCU_GELU_BIAS,      /* aux = z + bias, C = gelu(z + bias) */
-  DTCU_DGELU,          /* C = z * gelu'(aux) */
-  DTCU_BIAS_GRAD_B,    /* C = z, bias[n] = sum over k of op(B): of a weight gradient x^T dy */
-  DTCU_DGELU_BIAS_GRAD /* C = z * gelu'(aux), bias[n] = the sum of C's rows */
+  DTCU_PLAIN,     /* C = z */
+  DTCU_BIAS,      /* C = z + bias */
+  DTCU_GELU,      /* aux = z,        C = gelu(z); nothing is kept where aux is NULL */
+  DTCU_GELU_BIAS, /* aux = z + bias, C = gelu(z + bias) */
+  DTCU_DGELU,     /* C = z * gelu'(aux) */
+  DTCU_SUM_A,     /* C = z, bias[m] = sum over k of op(A) */
+  DTCU_SUM_B      /* C = z, bias[n] = sum over k of op(B): beside a weight's gradient x^T dy that of the bias */
 } dtcu_Epilogue;
 
 /* `batch` products at distances sa, sb, sc (and saux) in elements; leading dimensions in elements. The library

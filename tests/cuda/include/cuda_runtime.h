@@ -324,6 +324,9 @@ template <class T> T atomicMax(T *p, std::type_identity_t<T> x) {
   return emu_atomic(p, [=](T old) { return old > x ? old : x; });
 }
 template <class T> T atomicAdd(T *p, std::type_identity_t<T> x) {
+#ifndef DTCU_FAST
+  static_assert(!std::is_floating_point_v<T>, "floats are added by atomics only with --fast: such sums have no order");
+#endif
   return emu_atomic(p, [=](T old) { return (T)(old + x); });
 }
 inline void __threadfence() {}
