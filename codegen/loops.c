@@ -16,8 +16,7 @@ typedef struct {
   VEC(Access) access;
   bool fixed[MAX_INDEX]; /* the loop's own value is needed: it cannot be merged */
   Arena *a;
-  int nloop, first;
-  const GroupPlan *g;
+  const GroupPlan *g, *made; /* its members; the group as it is made */
 } Look;
 
 static void pin_index(Look *k, int i) {
@@ -60,7 +59,8 @@ static void look_read(void *cx, int operand, int n, IExpr *const *ix, const Expr
   Look *k = cx;
   ValueId v = k->self->op->in[operand];
   int p = cg_member_of(k->g, k->m, v);
-  if (p >= 0 && k->g->member[p].segment == k->self->segment) return; // a scalar of the same iteration
+  const Member *made = k->made->member;
+  if (p >= 0 && made[p].segment == made[k->self - k->g->member].segment) return; // a scalar of the same iteration
   look_at(k, &k->m->values.at[v].type, p >= 0 ? k->g->nrow : 0, n, ix, otherwise != NULL);
 }
 
@@ -102,8 +102,8 @@ static bool merges(const Look *k, const Segment *s, int outer, int inner) {
 }
 
 /* What the members of a segment read and write. */
-static Look look_around(const Module *m, Arena *a, const GroupPlan *g, int segment) {
-  Look k = {.m = m, .a = a, .nloop = g->segment[segment].n, .g = g};
+static Look look_around(const Module *m, Arena *a, const GroupPlan *g, const GroupPlan *made, int segment) {
+  Look k = {.m = m, .a = a, .g = g, .made = made};
   for (int i = 0; i < g->nmember; i++) {
     if (g->member[i].segment != segment) continue;
     k.self = &g->member[i];
@@ -116,7 +116,7 @@ static Look look_around(const Module *m, Arena *a, const GroupPlan *g, int segme
 
 LoopOrder cg_loop_order(const Module *m, Arena *a, const GroupPlan *g, int segment) {
   const Segment *s = &g->segment[segment];
-  Look k = look_around(m, a, g, segment);
+  Look k = look_around(m, a, g, g, segment);
   LoopOrder o = {.n = s->n};
   int last = s->n > 0 ? innermost(&k, s) : -1;
   o.accumulate = s->nkeep > 0 && last < s->nkeep;
@@ -127,7 +127,8 @@ LoopOrder cg_loop_order(const Module *m, Arena *a, const GroupPlan *g, int segme
   return o;
 }
 
-/* The rows are looked at as the loops of a nest that has no others. */
+/* The rows are looked at as the loops of a nest that has no others. What one segment hands to another is looked at too: a row's
+   own index may stand inside of it, c[d,a,a] of rows d, a. */
 void cg_merged_rows(const Module *m, Arena *a, const GroupPlan *g, bool absorbed[MAX_RANK]) {
   Segment rows = {.n = g->nrow};
   for (int r = 0; r < g->nrow; r++) rows.loop[r] = g->row[r];
@@ -137,6 +138,6 @@ void cg_merged_rows(const Module *m, Arena *a, const GroupPlan *g, bool absorbed
     nest.member[i].segment = 0;
     memcpy(nest.member[i].loop, g->member[i].row, sizeof nest.member[i].loop);
   }
-  Look k = look_around(m, a, &nest, 0);
+  Look k = look_around(m, a, &nest, g, 0);
   for (int r = 0; r < g->nrow; r++) absorbed[r] = r + 1 < g->nrow && merges(&k, &rows, r, r + 1);
 }
