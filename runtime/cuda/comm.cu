@@ -297,7 +297,7 @@ static void fetch(Rt *rt, dtrt_dtype dtype, const Piece *p, int from, int64_t at
 
 void rt_gather_rows(Rt *rt, const dtrt_Layout *l, const void *mine, int64_t lo, int64_t hi, void *dst) {
   size_t size = rt_dtype_size(l->dtype);
-  int64_t most = (GATHER_BYTES - 64) / (int64_t)size;
+  int64_t most = (int64_t)rt->transport->gather_bytes / (int64_t)size;
   Plan plan;
   rt_idle(rt);
   rt_rows_plan(rt, l, lo, hi, &plan);

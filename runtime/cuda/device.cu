@@ -6,7 +6,6 @@
    A rank of its own process calls CUDA for the first time here, after the fork. */
 #include "device.h"
 
-
 extern "C" const bool rt_spans_hosts = true;
 
 /* ---- messages ---- */
@@ -91,20 +90,23 @@ static void check_memory(Rt *rt, size_t needed) {
           gibibytes((double)total, all));
 }
 
+/* What is gathered comes out of the arena, a part at a time. */
 static void allocate(Rt *rt, size_t tables) {
   const dtrt_Program *p = rt->p;
   Transport *t = rt->transport;
+  const size_t gather_bytes =
+      p->arena_bytes < MAX_GATHER_BYTES ? device_align((size_t)p->arena_bytes + 1) : (size_t)MAX_GATHER_BYTES;
   size_t bytes = 0;
   take(&bytes, (size_t)p->arena_bytes);
   size_t workspace = take(&bytes, (size_t)p->workspace_bytes), staging = take(&bytes, (size_t)p->staging_bytes),
          library = take(&bytes, (size_t)p->library_bytes), moves = take(&bytes, tables),
          context = take(&bytes, sizeof *t->context), setting = take(&bytes, (size_t)p->nsettings * sizeof *t->setting),
-         gather = take(&bytes, GATHER_BYTES);
+         gather = take(&bytes, gather_bytes + VALUE_BYTES);
   check_memory(rt, bytes);
   CUDA(rt, cudaMalloc((void **)&t->memory, bytes));
   t->staging = t->memory + staging;
   t->library = t->memory + library;
-  t->gather = t->memory + gather;
+  t->gather = t->memory + gather, t->gather_bytes = gather_bytes;
   t->context = (dtcu_Context *)(t->memory + context);
   rt->cx.arena = t->memory;
   rt->cx.workspace = t->memory + workspace;
@@ -250,8 +252,8 @@ void rt_show(Rt *rt, int id, const void *value, size_t bytes) {
 const void *rt_reachable(Rt *rt, const void *value, size_t bytes) {
   Transport *t = rt->transport;
   if (on_device(rt, value)) return value;
-  if (bytes > 64) rt_fail(rt, EXIT_FAULT, "a value is shown from outside the arena");
-  char *place = t->gather + GATHER_BYTES - 64;
+  if (bytes > VALUE_BYTES) rt_fail(rt, EXIT_FAULT, "a value is shown from outside the arena");
+  char *place = t->gather + t->gather_bytes;
   device_put(rt, place, value, bytes);
   return place;
 }

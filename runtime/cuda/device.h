@@ -88,7 +88,7 @@ void exchange_free(Rt *rt);
 
 /* ---- device.cu, steps.cu, comm.cu, gemm.cu ---- */
 
-enum { MAX_PHASE_FLIGHTS = 65536, GATHER_BYTES = 8 << 20 };
+enum { MAX_PHASE_FLIGHTS = 65536, MAX_GATHER_BYTES = 8 << 20, VALUE_BYTES = 64 };
 
 /* A phase as it is replayed. */
 typedef struct {
@@ -108,6 +108,7 @@ struct Transport {
   int device;
   char *memory; /* the one allocation: arena | workspace | staging | library's workspace | tables, context, gathering */
   char *staging, *library, *gather;
+  size_t gather_bytes; /* and a place for a value behind them */
   cudaStream_t compute, comm;
   cudaEvent_t fork, join, ring_used;
   dtcu_Context *context; /* on the device */

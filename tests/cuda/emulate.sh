@@ -2,6 +2,8 @@
 # emulate.sh VARIANT LIBRARIES PROGRAM FILE.cu...: compiles and links emitted CUDA, or any CUDA in its dialect, against the
 # emulator in the folder LIBRARIES. Variants: plain, address (AddressSanitizer), checked (races, unwritten memory, bounds).
 #
+# CXX and CXXFLAGS (-O1 -g) say how.
+#
 #   sh tests/cuda/emulate.sh checked build/tests train charlm.cu && DTCU_SEED=7 ./train --steps 3
 #
 # checked is compiled with the calls of -fsanitize=thread and linked without its library: access.cc answers them.
@@ -23,6 +25,6 @@ for file in "$@"; do
   i=$((i + 1))
   object=$program.$$.$i.o
   objects="$objects $object"
-  $cxx -x c++ -std=c++20 -O1 -g $flags -I"$here/include" -I"$here/../../runtime/include" -c "$file" -o "$object"
+  $cxx -x c++ -std=c++20 ${CXXFLAGS:--O1 -g} $flags -I"$here/include" -I"$here/../../runtime/include" -c "$file" -o "$object"
 done
 $cxx $link $objects "$libraries/libdtrt_cuda_$variant.a" -ljansson -lm -lpthread -ldl -o "$program"

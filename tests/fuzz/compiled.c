@@ -88,6 +88,7 @@ static const char *all_of(Arena *a, int n) {
 static const char *compile_cuda(Arena *a, const char *folder, int n, const char *variant) {
   const char *argv[] = {"sh", DTC_EMULATOR "/emulate.sh", variant, DTC_EMULATED, "program", "all.cu", NULL};
   write_text(a, folder, "all.cu", all_of(a, n));
+  if (!strcmp(variant, "plain")) setenv("CXXFLAGS", "-O0", 1); /* what is found needs no lines of the text */
   return run(a, folder, argv, "build.log", COMPILE_SECONDS);
 }
 
@@ -108,6 +109,7 @@ static const char *run_one(const Batch *b, int i) {
   ARGS(e->a, &v, arena_printf(e->a, "%s/program", b->folder));
   if (e->o.target == TARGET_CUDA) ARGS(e->a, &v, arena_printf(e->a, "%d", i));
   ARGS(e->a, &v, "--steps", "1", "--seed", arena_printf(e->a, "%llu", (unsigned long long)e->o.seed));
+  setenv("DTCU_DEVICES", arena_printf(e->a, "%lld", (long long)mesh_devices(&e->m->mesh)), 1);
   emitted_inputs(e);
   if (emitted_parameters(e)) ARGS(e->a, &v, "--init", "p.safetensors");
   vec_push(e->a, v, NULL);
