@@ -19,7 +19,7 @@ namespace emu {
 
 Space space;
 enum : uint64_t { PAGE = 4096, RED = 256 };
-enum { ALWAYS_CLOSED = 8 }; /* then one return of 16 */
+enum { ALWAYS_CLOSED = 8 }; /* then one return of 16, or of more where that takes long */
 
 struct Allocation {
   uint64_t bytes;
@@ -79,10 +79,11 @@ void space_open() {
 void open_device(bool open) {
   static bool is_open;
   static int closed;
+  uint64_t pages = device_next / PAGE + 1;
   if (checked && is_open) return; /* instrumented host code says itself what it touches */
-  if (open == is_open || (!open && closed >= ALWAYS_CLOSED && below(16))) return;
+  if (open == is_open || (!open && closed >= ALWAYS_CLOSED && below((unsigned)(16 + pages / 32)))) return;
   if (!open) closed++;
-  mprotect(space.base, (device_next + PAGE - 1) / PAGE * PAGE, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+  mprotect(space.base, pages * PAGE, open ? PROT_READ | PROT_WRITE : PROT_NONE);
   is_open = open;
 }
 

@@ -15,7 +15,6 @@
 #include <cstring>
 #include <memory>
 #include <source_location>
-#include <tuple>
 #include <type_traits>
 
 /* ---- types ------------------------------------------------------------------------------------------------- */
@@ -256,17 +255,19 @@ template <class T> T from_bits(uint64_t bits) {
   return x;
 }
 
-template <class... P> struct Call final : Body {
-  void (*kernel)(P...);
-  std::tuple<P...> values;
-  template <class... A>
-  Call(void (*kernel)(P...), A &&...args) : Body(sizeof(Call)), kernel(kernel), values(std::forward<A>(args)...) {}
-  void run() const override { std::apply(kernel, values); }
+/* Plain classes: hundreds of launches to a file, and std::tuple and std::make_shared took half of the time to compile one. */
+template <class F> struct Call final : Body {
+  F call;
+  explicit Call(F f) : Body(sizeof(Call)), call(std::move(f)) {}
+  void run() const override { call(); }
 };
-template <class... P, class... A>
-void launch_kernel(const char *name, cudaStream_t stream, dim3 blocks, dim3 threads, void (*kernel)(P...), A &&...args) {
-  static_assert(sizeof...(P) == sizeof...(A), "a kernel is launched with as many arguments as it has parameters");
-  launch(name, blocks, threads, stream, std::make_shared<const Call<P...>>(kernel, std::forward<A>(args)...));
+template <class F> std::shared_ptr<const Body> call_of(F f) {
+  return std::shared_ptr<const Body>((const Body *)new Call<F>(std::move(f)));
+}
+template <class... P>
+void launch_kernel(const char *name, cudaStream_t stream, dim3 blocks, dim3 threads, void (*kernel)(P...),
+                   std::type_identity_t<P>... values) {
+  launch(name, blocks, threads, stream, call_of([=] { kernel(values...); }));
 }
 inline dim3 extent(dim3 d) { return d; }
 template <class I, class = std::enable_if_t<std::is_integral_v<I>>> dim3 extent(I n) {
