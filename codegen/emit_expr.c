@@ -278,6 +278,11 @@ static C infix(Scope *s, const Expr *x, const char *op, int prec) {
   // the right operand binds tighter: a - (b + c), a / (b * c)
   return (C){arena_printf(s->k->e->a, "%s %s %s", within(s, x->arg[0], prec), op, within(s, x->arg[1], prec + 1)), prec};
 }
+/* Compilers warn of `a && b || c` without parentheses. */
+static C either(Scope *s, const Expr *x) {
+  int left = x->arg[0]->op == EX_OR ? P_OR : P_AND + 1;
+  return (C){arena_printf(s->k->e->a, "%s || %s", within(s, x->arg[0], left), within(s, x->arg[1], P_AND + 1)), P_OR};
+}
 
 static C call(Scope *s, const Expr *x, const char *f32, const char *f64) {
   Emit *e = s->k->e;
@@ -331,7 +336,7 @@ static C expr(Scope *s, const Expr *x) {
   case EX_EQ: return infix(s, x, "==", P_EQ);
   case EX_NE: return infix(s, x, "!=", P_EQ);
   case EX_AND: return infix(s, x, "&&", P_AND);
-  case EX_OR: return infix(s, x, "||", P_OR);
+  case EX_OR: return either(s, x);
   case EX_NOT: return (C){arena_printf(e->a, "!%s", within(s, x->arg[0], P_CALL)), P_UNARY};
   case EX_NEG: return (C){arena_printf(e->a, "-%s", within(s, x->arg[0], P_CALL)), P_UNARY};
   case EX_WHERE:
