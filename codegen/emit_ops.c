@@ -99,6 +99,12 @@ const char *emit_reduced_number(Scope *s) {
   return emit_index(s, at);
 }
 
+/* That x comes before y in descending order. */
+static const char *above(Emit *e, DType t, const char *x, const char *y) {
+  if (dtype_is_int(t)) return arena_printf(e->a, "%s > %s", x, y);
+  return arena_printf(e->a, "dtrt_above%s(%s, %s)", t == F64 ? "" : "f", x, y);
+}
+
 Kernel *emit_argmax(Emit *e, const Op *op) {
   if (e->m->target == TARGET_CUDA) return emit_argmax_cuda(e, op);
   Scope s;
@@ -110,8 +116,8 @@ Kernel *emit_argmax(Emit *e, const Op *op) {
   for (int i = op->space.nout; i < op->space.n; i++) emit_for(&s, i);
   emit_hoist(&s);
   const char *value = emit_expr(&s, op->body);
-  LINE("const %s %s = %s;\nif (%s < 0 || %s > %s) {\n%s = %s;\n%s = %s;\n}\n", type, x, value, at, x, best, best, x, at,
-       emit_reduced_number(&s));
+  LINE("const %s %s = %s;\nif (%s < 0 || %s) {\n%s = %s;\n%s = %s;\n}\n", type, x, value, at, above(e, op->body->dtype, x, best),
+       best, x, at, emit_reduced_number(&s));
   emit_close(k, op->space.n - op->space.nout);
   LINE("%s[%s] = (int32_t)(%s < 0 ? 0 : %s);\n", out, emit_own_offset(&s, out_type(e, op, 0), 0), at, at);
   emit_close(k, op->space.nout);
@@ -143,7 +149,7 @@ Kernel *emit_topk(Emit *e, const Op *op) {
   emit_hoist(&s);
   const char *value = emit_expr(&s, op->body);
   LINE("const %s %s = %s;\nint64_t %s = %s;\n", type, x, value, at, n);
-  LINE("while (%s > 0 && %s > %s[%s - 1]) %s--;\n", at, x, list, at, at);
+  LINE("while (%s > 0 && %s) %s--;\n", at, above(e, op->body->dtype, x, arena_printf(e->a, "%s[%s - 1]", list, at)), at);
   LINE("if (%s == %lld) continue;\nif (%s < %lld) %s++;\n", at, cap, n, cap, n);
   LINE("for (int64_t %s = %s - 1; %s > %s; %s--) %s[%s] = %s[%s - 1], %s[%s] = %s[%s - 1];\n", i, n, i, at, i, list, i, list, i,
        where, i, where, i);

@@ -80,6 +80,7 @@ F2(eq, whole(a == b))
 F2(ne, whole(a != b))
 F2(ge, whole(a >= b))
 F2(gt, whole(a > b))
+F2(exceeds, whole(a > b || (isnan(a) && !isnan(b)))) /* a NaN is above every number, so that it shows */
 F2(neg, real(-a))
 F2(min, real(isnan(a) || a <= b ? a : b))
 F2(max, real(isnan(a) || a >= b ? a : b))
@@ -390,7 +391,8 @@ ScalarFn *domain_fn(DomainKind k, DType of, ExprOp op) {
 }
 
 ScalarFn *domain_exceeds(DomainKind k, DType of) {
-  return k == DOMAIN_MOD && !dtype_is_int(of) ? m_exceeds : domain_fn(k, of, EX_GT);
+  if (dtype_is_int(of)) return domain_fn(k, of, EX_GT);
+  return k == DOMAIN_MOD ? m_exceeds : k == DOMAIN_F64 ? f_exceeds : domain_fn(k, of, EX_GT);
 }
 
 ScalarFn *domain_reduce(DomainKind k, DType of, Reduce r) {

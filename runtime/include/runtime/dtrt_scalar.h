@@ -54,6 +54,10 @@ DTRT_FN float dtrt_minf(float a, float b) { return a < b || a != a ? a : b; }
 DTRT_FN double dtrt_max(double a, double b) { return a > b || a != a ? a : b; }
 DTRT_FN double dtrt_min(double a, double b) { return a < b || a != a ? a : b; }
 
+/* Does x come before y in descending order? A NaN comes before every number, so that it shows. */
+DTRT_FN bool dtrt_abovef(float x, float y) { return x > y || (x != x && y == y); }
+DTRT_FN bool dtrt_above(double x, double y) { return x > y || (x != x && y == y); }
+
 DTRT_FN float dtrt_squaref(float x) { return x * x; }
 DTRT_FN double dtrt_square(double x) { return x * x; }
 DTRT_FN float dtrt_fmodf(float a, float b) { return a - b * __builtin_floorf(a / b); }
