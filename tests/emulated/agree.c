@@ -1,5 +1,6 @@
 /* agree.c: a model as C and as emulated CUDA, from the same seed and data: losses, gradient norms and the gradients of the first
-   step agree, and every rank calls the same collectives in the same order.
+   step agree, and every rank calls the same collectives in the same order. A model of tests/peers/numeric trains as long as
+   its oracle did, and both must reach the oracle's values within its bounds, too.
 
    Bounds. Both round to f32, u = 2^-24 = 6e-8, and differ in the order of sums and in exp, tanh, ... (2 ulp each). A sum of n
    terms in another order differs by at most 2 log2(n) u of the sum of the magnitudes where both add in trees, 2 sqrt(n) u in
@@ -8,22 +9,19 @@
    meshes (meshes.c); 2e-5 for a parameter's gradient in the L2 norm, relative to it, and 1e-6 of the norm of all where
    what it sums cancels. Three steps: each goes through the optimizer, whose division by sqrt(v) makes more of it where
    v is small. */
-#include <dirent.h>
+#include "agree.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "emulated.h"
 #include "program.h"
 #include "unit.h"
 
-enum { STEPS = 3 };
-
-typedef struct {
-  const char *dt, *mesh, *set; /* in tests/; NULL: as written */
-  const char *cuda;            /* an option of dtc for CUDA, or NULL */
-} Case;
+enum { STEPS = 3, ORACLE_STEPS = 20, BATCH = 6 };
 
 typedef struct {
   TrainLog log;
@@ -32,33 +30,51 @@ typedef struct {
 
 /* ---- one program ---- */
 
-/* Where a model's data are: beside it, or made up in the work folder. */
-static const char *data_of(const char *dt) {
-  if (strstr(dt, "examples/mlp.dt")) return tests_path("../examples");
-  if (strstr(dt, "peers/numeric"))
-    return tests_path("peers/numeric/%.*s", (int)strcspn(strstr(dt, "numeric/") + 8, "/"), strstr(dt, "numeric/") + 8);
-  if (!strstr(dt, "examples/")) make_data(dt);
+static const char *label(const Case *c, const char *target) {
+  static char text[300];
+  snprintf(text, sizeof text, "%s on %s as %s", c->model->dt, c->mesh ? c->mesh : "its own mesh", target);
+  return text;
+}
+
+static const char *const *options(const Case *c, bool cuda) {
+  static const char *more[6];
+  int n = 0;
+  if (c->mesh) more[n++] = "--mesh", more[n++] = c->mesh;
+  if (c->model->set) more[n++] = "--set", more[n++] = c->model->set;
+  if (c->model->fast && cuda) more[n++] = "--fast";
+  more[n] = NULL;
+  return more;
+}
+
+/* Where a model's data are: beside it, or made up in the work folder. llama3_405b.dt reads its own file name. */
+static const char *data_of(const Model *m) {
+  if (m->oracle) return tests_path("peers/numeric/%s", m->oracle);
+  if (strstr(m->dt, "examples/mlp.dt")) return tests_path("../examples");
+  if (!strstr(m->dt, "examples/")) make_data(tests_path("%s", m->dt));
   make_corpus();
+  (void)!symlink("corpus.txt", work_path("corpus.u32"));
   return work_folder();
 }
 
-static bool train(const Case *c, const char *dt, const char *target, Result *r) {
-  const char *program = work_path("%s-program", target), *log = work_path("%s-log", target),
-             *grads = work_path("%s-grads", target);
-  const char *more[8] = {NULL};
-  int n = 0;
-  if (c->mesh) more[n++] = "--mesh", more[n++] = c->mesh;
-  if (c->set) more[n++] = "--set", more[n++] = c->set;
-  if (c->cuda && strcmp(target, "c")) more[n++] = c->cuda;
+/* `number`: which of the programs in one file, or NULL. */
+static bool train(const Case *c, const char *target, const char *program, const char *number, Result *r) {
+  const char *data = data_of(c->model), *log = work_path("%s-log", target), *grads = work_path("%s-grads", target),
+             *final = work_path("%s-final", target), *argv[24] = {program};
+  const char *always[] = {number,       "--steps", c->model->oracle ? "20" : "3", "--log", log, "--dump-grads", grads,
+                          "--data-dir", data},
+             *trained[] = {"--init", tests_path("peers/numeric/%s/init.safetensors", c->model->oracle ? c->model->oracle : ""),
+                           "--save", final};
+  int n = 1;
+  for (size_t i = number ? 0 : 1; i < sizeof always / sizeof *always; i++) argv[n++] = always[i];
+  for (size_t i = 0; c->model->oracle && i < sizeof trained / sizeof *trained; i++) argv[n++] = trained[i];
   char *output;
-  bool made = strcmp(target, "c") ? compile(dt, program, more) : compile_c(dt, program, more);
-  if (!made) return false;
   setenv("DTRT_TRACE", work_path("%s-trace", target), 1);
-  int rc = RUN(work_folder(), &output, program, "--steps", "3", "--log", log, "--dump-grads", grads, "--data-dir", data_of(dt));
+  int rc = run_program(work_folder(), argv, &output);
   unsetenv("DTRT_TRACE");
-  if (rc)
-    unit_fail(dt, 1, "as %s on mesh %s the program exits %d:\n%.4000s", target, c->mesh ? c->mesh : "as written", rc, output);
-  return rc == 0 && read_log(log, &r->log) && read_tensors(grads, &r->grads);
+  if (rc) unit_fail(c->model->dt, 1, "%s exits %d:\n%.4000s", label(c, target), rc, output);
+  if (rc || !read_log(log, &r->log) || !read_tensors(grads, &r->grads)) return false;
+  if (c->model->oracle) check_oracle(label(c, target), c->model->oracle, log, grads, final);
+  return true;
 }
 
 /* ---- comparing ---- */
@@ -72,110 +88,97 @@ static double norm(const NamedTensor *x, const NamedTensor *minus) {
 static void same_series(const Case *c, const char *what, const double *x, const double *y) {
   for (int s = 0; s < STEPS; s++)
     if (!(fabs(x[s] - y[s]) <= 1e-5 * fabs(x[s])))
-      unit_fail(c->dt, 1, "on mesh %s, step %d: %s %.9g as C, %.9g as CUDA", c->mesh ? c->mesh : "as written", s + 1, what, x[s],
-                y[s]);
+      unit_fail(c->model->dt, 1, "%s, step %d: %s %.9g, as C %.9g", label(c, "CUDA"), s + 1, what, y[s], x[s]);
 }
 
 static void same_gradients(const Case *c, const TensorFile *x, const TensorFile *y) {
   double all = 0;
   for (int i = 0; i < x->n; i++) all += pow(norm(&x->tensor[i], NULL), 2);
-  if (x->n != y->n) unit_fail(c->dt, 1, "%d gradients as C, %d as CUDA", x->n, y->n);
+  if (x->n != y->n) unit_fail(c->model->dt, 1, "%s: %d gradients, as C %d", label(c, "CUDA"), y->n, x->n);
   for (int i = 0; i < x->n; i++) {
     const NamedTensor *g = &x->tensor[i], *h = find_tensor(y, g->name);
     double bound = 2e-5 * norm(g, NULL) + 1e-6 * sqrt(all);
     if (!h || h->elements != g->elements)
-      unit_fail(c->dt, 1, "no gradient of %s as CUDA", g->name);
+      unit_fail(c->model->dt, 1, "%s: no gradient of %s", label(c, "CUDA"), g->name);
     else if (!(norm(g, h) <= bound))
-      unit_fail(c->dt, 1, "on mesh %s the gradient of %s is off by %.3g, bound %.3g", c->mesh ? c->mesh : "as written", g->name,
-                norm(g, h), bound);
+      unit_fail(c->model->dt, 1, "%s: the gradient of %s is off by %.3g, bound %.3g", label(c, "CUDA"), g->name, norm(g, h),
+                bound);
   }
 }
 
 /* A captured step is not called again: CUDA's trace ends before that of C, but holds the first step. */
-static void same_order(const Case *c) {
+static void same_order(const Case *c, size_t steps) {
   for (int rank = 0;; rank++) {
     const char *path[] = {work_path("c-trace.%d", rank), work_path("cuda-trace.%d", rank)};
     char *x = read_text(path[0]), *y = read_text(path[1]);
     if (!x && !y) return;
     size_t nx = x ? strlen(x) : 0, ny = y ? strlen(y) : 0;
-    if (ny * STEPS < nx || ny > nx || strncmp(x, y, ny))
-      unit_fail(c->dt, 1, "on mesh %s rank %d calls other collectives as CUDA than as C", c->mesh ? c->mesh : "as written", rank);
-    remove(path[0]), remove(path[1]);
+    if (ny * steps < nx || ny > nx || strncmp(x, y, ny))
+      unit_fail(c->model->dt, 1, "%s: rank %d calls other collectives than as C", label(c, "CUDA"), rank);
+    remove(path[0]), remove(path[1]), free(x), free(y);
   }
 }
 
-static void agree(Case c) {
+static void agree(const Case *c, const char *cuda, const char *number) {
   Result as_c = {0}, as_cuda = {0};
-  const char *dt = tests_path("%s", c.dt);
-  if (!train(&c, dt, "c", &as_c) || !train(&c, dt, "cuda", &as_cuda)) {
-    unit_fail(c.dt, 1, "did not train on %s", c.mesh ? c.mesh : "its mesh");
+  const char *program = work_path("c-program");
+  bool ran = run_dtc("--target=c", tests_path("%s", c->model->dt), program, options(c, false)) &&
+             train(c, "c", program, NULL, &as_c) && train(c, "cuda", cuda, number, &as_cuda);
+  if (!ran) {
+    unit_fail(c->model->dt, 1, "%s did not train", label(c, "C or CUDA"));
     return;
   }
-  same_series(&c, "loss", as_c.log.loss, as_cuda.log.loss);
-  same_series(&c, "gradient norm", as_c.log.grad_norm, as_cuda.log.grad_norm);
-  same_gradients(&c, &as_c.grads, &as_cuda.grads);
-  same_order(&c);
+  same_series(c, "loss", as_c.log.loss, as_cuda.log.loss);
+  same_series(c, "gradient norm", as_c.log.grad_norm, as_cuda.log.grad_norm);
+  same_gradients(c, &as_c.grads, &as_cuda.grads);
+  same_order(c, c->model->oracle ? ORACLE_STEPS : STEPS);
 }
 
-static void agree_all(const Case *c) {
-  for (; c->dt; c++) agree(*c);
-}
+/* ---- several ---- */
 
-/* ---- what CI runs --------------------------------------------------------------------------------------------------- */
-
-UNIT(examples_compute_as_cuda_what_they_do_as_c) {
-  agree_all((const Case[]){{"../examples/mlp.dt", NULL, NULL},
-                           {"../examples/charlm.dt", NULL, "T=16,D=32,L=2"},
-                           {"../examples/charlm.dt", "data=1,model=1", "T=8,D=32,L=2"},
-                           {"../examples/llama.dt", NULL, "T=16,D=64,L=2"},
-                           {"../examples/charlm_3d.dt", NULL, "T=16,D=48,L=2"},
-                           {"../examples/llama_3d.dt", NULL, "T=16,D=48,L=2"},
-                           {0}});
-}
-
-/* With --fast, and where the library has no epilogues: atomics add in any order, which the same bounds are for, and kernels
-   behind the product do what it does not. The model looks up by value and has a bias. */
-UNIT(sums_in_any_order_agree) {
-  setenv("DTCU_NO_EPILOGUE", "1", 1);
-  agree((Case){"run/recommender.dt", .cuda = "--fast"});
-  unsetenv("DTCU_NO_EPILOGUE");
-}
-
-static void every_model(bool many) {
-  struct dirent **entries;
-  int n = scandir(tests_path("run"), &entries, NULL, alphasort), models = 0;
+static void agree_batch(const char *variant, int n, const Case *c) {
+  const char *cu[BATCH], *program = work_path("cuda-program");
+  bool fast = false;
   for (int i = 0; i < n; i++) {
-    const char *dot = strrchr(entries[i]->d_name, '.');
-    if (!dot || strcmp(dot, ".dt")) continue;
-    char name[300];
-    snprintf(name, sizeof name, "run/%s", entries[i]->d_name);
-    agree((Case){name, NULL, NULL});
-    for (int first = 1; many && first <= 8; first++)
-      if (first == 1 || first == 3 || first == 8) agree((Case){name, mesh_of(tests_path("%s", name), first), NULL});
-    models++;
+    cu[i] = work_path("%d.cu", i);
+    fast |= c[i].model->fast;
+    if (!run_dtc("--emit=cuda", tests_path("%s", c[i].model->dt), cu[i], options(&c[i], true))) return;
   }
-  CHECK(models > 0);
+  if (!emulate_all(variant, fast, n, cu, program)) return;
+  for (int i = 0; i < n; i++) agree(&c[i], program, (const char[]){(char)('0' + i), 0});
 }
 
-UNIT(models_compute_as_cuda_what_they_do_as_c) { every_model(false); }
-
-/* ---- all: with --gtest_also_run_disabled_tests ------------------------------------------------------------------------ */
-
-UNIT(DISABLED_examples_on_every_mesh) {
-  static const struct {
-    const char *dt, *set, *mesh[8];
-  } table[] = {
-      {"../examples/mlp.dt", NULL, {"data=1", "data=2", "data=3", "data=4", "data=8"}},
-      {"../examples/charlm.dt",
-       "T=16",
-       {"data=1,model=1", "data=1,model=2", "data=2,model=2", "data=4,model=2", "data=1,model=3"}},
-      {"../examples/llama.dt",
-       "T=16",
-       {"data=1,model=1", "data=2,model=1", "data=2,model=2", "data=2,model=4", "data=3,model=1"}},
-      {"../examples/charlm_3d.dt", "T=16,D=48,L=2", {"data=1,seq=1,model=1", "data=2,seq=2,model=2", "data=1,seq=4,model=2"}},
-      {"../examples/llama_3d.dt", "T=16,D=48,L=2", {"data=1,seq=1,model=1", "data=2,seq=2,model=2", "data=1,seq=2,model=4"}}};
-  for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-    for (const char *const *mesh = table[i].mesh; *mesh; mesh++) agree((Case){table[i].dt, *mesh, table[i].set});
+void agree_all(const char *variant, int n, const Case *c) {
+  for (int from = 0; from < n; from += BATCH) agree_batch(variant, n - from < BATCH ? n - from : BATCH, c + from);
 }
 
-UNIT(DISABLED_models_on_every_mesh) { every_model(true); }
+/* ---- meshes ---- */
+
+/* The names of the axes in `mesh pod(data = 2, model = 2)`, and how many. */
+static int axes_of(const char *dt, char name[][32]) {
+  const char *at = strstr(read_text(dt), "\nmesh ");
+  int n = 0;
+  for (at = at ? strchr(at, '(') + 1 : ")"; *at != ')' && n < MAX_AXES; at += strcspn(at, ",)")) {
+    at += strspn(at, " ,");
+    snprintf(name[n++], 32, "%.*s", (int)strcspn(at, " ="), at);
+  }
+  return n;
+}
+
+/* Every way to make 1, 2, 4 and 8 ranks of the axes: `shift` counts through the powers of two of all axes, two bits each. */
+int all_meshes(const Model *m, const char *mesh[MAX_MESHES]) {
+  char name[MAX_AXES][32];
+  int naxes = axes_of(tests_path("%s", m->dt), name), n = 0;
+  for (int ranks = 0; ranks <= 3; ranks++)
+    for (int shift = 0; shift < 1 << 2 * naxes; shift++) {
+      char *text = calloc(1, 200);
+      int sum = 0;
+      for (int a = 0; a < naxes; a++) {
+        int power = shift >> 2 * (naxes - 1 - a) & 3;
+        sum += power;
+        sprintf(text + strlen(text), "%s%s=%d", a ? "," : "", name[a], 1 << power);
+      }
+      if (sum == ranks && n < MAX_MESHES) mesh[n++] = text;
+    }
+  return n;
+}

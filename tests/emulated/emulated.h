@@ -4,8 +4,11 @@
 
 #include <stdbool.h>
 
+/* The emulator's variant that DTC_VARIANT names (plain, address, checked; see tests/cuda/README.md), or plain. */
 const char *emulated_variant(void);
-/* As compile of program.h, but as C. */
-bool compile_c(const char *dt, const char *out, const char *const *more);
+
+/* n files of emitted CUDA -> one program: its first argument, 0 .. n - 1, says whose main runs with the others. fast: made with
+   --fast, some of them. */
+bool emulate_all(const char *variant, bool fast, int n, const char *const *cu, const char *program);
 
 #endif

@@ -50,6 +50,9 @@ typedef struct {
 bool read_tensors(const char *path, TensorFile *file); /* F32, F64, I32, I64 */
 const NamedTensor *find_tensor(const TensorFile *file, const char *name);
 
+/* oracle.c */
+void check_oracle(const char *dt, const char *model, const char *log, const char *grads, const char *final);
+
 char *read_bytes(const char *path, size_t *bytes); /* NULL: no such file */
 char *read_text(const char *path);
 bool write_text(const char *path, const char *text);
