@@ -39,7 +39,8 @@ static bool repeats_heads(const Graph *g, const Op *op, const Choice *c) {
 
 /* Seconds that a rank works: multiply-adds of products, beyond its even share, which is due anyway (differences of large
    sums would drown what moves); of all else its result goes through memory twice, written and read (what an op reads was
-   counted where it was made). */
+   counted where it was made), but for a map in another's loop: of plans that are alike, the one that repeats fewer of its points.
+ */
 static double work_cost(const Graph *g, const Op *op, const Choice *c) {
   const Factors *f = g->r->factors[op->order];
   int64_t extent[MAX_INDEX], whole[MAX_INDEX];
@@ -55,7 +56,7 @@ static double work_cost(const Graph *g, const Op *op, const Choice *c) {
   double share = part_op_multiply_adds(op, whole) / (double)mesh_devices(&g->r->m->mesh);
   if (products > 0 && g->r->cluster->even && repeats_heads(g, op, c)) return g->tie * 1e-3 * (products - share);
   if (products > 0) return (products - share) / g->r->cluster->multiply_adds;
-  if (is_fused(g, op)) return 0;
+  if (is_fused(g, op)) return results * 1e-3 * g->tie;
   return results * (double)(2 * dtype_size(graph_state(g, op->out[0])->home.dtype)) / g->r->cluster->memory;
 }
 
