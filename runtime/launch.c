@@ -152,7 +152,7 @@ static void end_all(int n, const pid_t *pid) {
 static int break_off(Rt *rt, const pid_t *pid, const Ending *e, bool heard) {
   end_all(rt->nlocal, pid);
   if (rt->shared->unfinished[0]) unlink(rt->shared->unfinished);
-  if (rt->terminal) fputc('\n', stdout);
+  if (rt->shared->bar) fputc('\n', stdout);
   fflush(stdout);
   for (int r = 0; e->stuck && r < rt->nlocal; r++) rt_flight_print(rt, r, stderr);
   if (rt->first == 0) fprintf(stderr, "%s: %s\n", rt->o.argv0, e->message);
@@ -263,6 +263,5 @@ int rt_main(const dtrt_Program *p, int argc, char **argv) {
   share(&rt);
   rt_reserve(&rt);
   if (rt.launcher) rt_link_open(&rt);
-  if (rt.first == 0) rt_report_start(&rt);
   return start(&rt);
 }

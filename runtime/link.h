@@ -25,6 +25,8 @@ struct Link {
 
 /* ---- meet.c ---- */
 
+enum { RT_PORTS = 8, RT_LAST_PORT = 65535 - RT_PORTS }; /* rank 0 listens at the first free one of so many */
+
 /* Fills link->peer; ends the process with one line if they do not come together in time. */
 void rt_meet_peers(Rt *rt, Link *link);
 

@@ -216,6 +216,8 @@ static void setup(Rt *rt) {
   if (rt->rank == 0) rt_save_check(rt), rt_report_open(rt);
   rt_comm_init(rt);
   rt_open(rt);
+  rt_world_barrier(rt); /* until all have what they need nothing is printed but the line that says what is missing */
+  if (rt->rank == 0) rt_report_start(rt);
   rt_leaves_fill(rt);
   rt_world_barrier(rt);
   rt->began = rt->phase_began = rt_now();
@@ -232,7 +234,7 @@ static bool save(Rt *rt, int64_t step) {
 static int interrupted(Rt *rt, int64_t step) {
   bool saved = rt->o.save && save(rt, step);
   if (rt->rank == 0) {
-    if (rt->terminal) putchar('\n'); /* below the bar */
+    if (rt->shared->bar) putchar('\n');
     fflush(stdout);
     if (saved)
       fprintf(stderr, "%s: interrupted after step %lld of %lld and saved; go on with: %s --resume %s\n", rt->o.argv0,

@@ -8,13 +8,12 @@
    Whoever does not is turned away. The token is DTRT_TOKEN; without it one is made of what all starts of a job know, which keeps
    jobs apart but is no secret. The hub listens at one address only: that of the interface DTRT_INTERFACE, else MASTER_ADDR
    itself, else (where that is another name of this host) the address that packets to it leave from. torchrun keeps MASTER_PORT
-   for itself, so the hub takes the first free one of PORTS ports, and the others try them in turn. */
+   for itself, so the hub takes the first free one of RT_PORTS ports, and the others try them in turn. */
 #define _GNU_SOURCE
 #include "link.h"
 
 #include <errno.h>
 #include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -23,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PORTS = 8, NONCE = 32, HELLO_SECONDS = 2, SHOWN_REJECTIONS = 3 };
+enum { NONCE = 32, HELLO_SECONDS = 2 };
 
 typedef struct {
   char magic[8];
@@ -41,6 +40,9 @@ typedef struct {
   uint64_t deadline;
   struct addrinfo *address; /* of MASTER_ADDR */
   int port;
+  const char *interface;           /* DTRT_INTERFACE, or NULL */
+  struct sockaddr_storage mine[2]; /* its IPv4 and its IPv6 address, of family 0 where it has none */
+  int refused;                     /* connections that did not prove what they had to */
 } Meeting;
 
 static const char MAGIC[8] = "dtrt-1";
@@ -52,7 +54,7 @@ static void make_key(Meeting *m) {
   const char *token = getenv("DTRT_TOKEN"), *job = getenv("TORCHELASTIC_RUN_ID");
   if (!job) job = getenv("SLURM_JOB_ID");
   char text[4096];
-  int n = snprintf(text, sizeof text, "%s|%s|%s:%s|%s|%s|%d|%lld|%lld|%d", token ? token : "", token || !job ? "" : job,
+  int n = snprintf(text, sizeof text, "%s|%s|%s:%d|%s|%s|%d|%lld|%lld|%d", token ? token : "", token || !job ? "" : job,
                    m->rt->meet_at, m->rt->port, p->source, p->version, p->nranks, (long long)p->arena_bytes,
                    (long long)p->parameters, p->ncollectives);
   if (n < 0 || n >= (int)sizeof text) rt_fail(m->rt, EXIT_USAGE, "DTRT_TOKEN is too long");
@@ -113,20 +115,43 @@ static socklen_t size_of(const struct sockaddr_storage *a) {
   return a->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
 
-/* The address of DTRT_INTERFACE in the family. False if it is not given. */
-static bool named_interface(Meeting *m, int family, struct sockaddr_storage *out) {
-  const char *name = getenv("DTRT_INTERFACE");
+static struct sockaddr_storage *mine(Meeting *m, int family) { return &m->mine[family == AF_INET6]; }
+
+/* Can this address be reached from where we are to stay? */
+static bool reachable(Meeting *m, const struct addrinfo *a) { return !m->interface || mine(m, a->ai_family)->ss_family; }
+
+static void find_interface(Meeting *m) {
   struct ifaddrs *all;
-  bool found = false;
-  if (!name || !*name) return false;
+  m->interface = getenv("DTRT_INTERFACE");
+  if (!m->interface || !*m->interface) m->interface = NULL;
+  if (!m->interface) return;
   if (getifaddrs(&all)) rt_fail(m->rt, EXIT_DATA, "cannot list the network interfaces: %s", strerror(errno));
-  for (const struct ifaddrs *i = all; i && !found; i = i->ifa_next) {
-    found = i->ifa_addr && i->ifa_addr->sa_family == family && strcmp(i->ifa_name, name) == 0;
-    if (found) memcpy(out, i->ifa_addr, family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+  for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+    int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
+    if (strcmp(i->ifa_name, m->interface) || (family != AF_INET && family != AF_INET6) || mine(m, family)->ss_family) continue;
+    memcpy(mine(m, family), i->ifa_addr, family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
   }
   freeifaddrs(all);
-  if (!found) rt_fail(m->rt, EXIT_USAGE, "DTRT_INTERFACE=%.64s: there is no such network interface with an address here", name);
-  return true;
+  for (const struct addrinfo *a = m->address; a; a = a->ai_next)
+    if (reachable(m, a)) return;
+  rt_fail(m->rt, EXIT_USAGE, "DTRT_INTERFACE=%.64s: it has no address of the kind of MASTER_ADDR=%.200s", m->interface,
+          m->rt->meet_at);
+}
+
+static bool is_everywhere(const struct sockaddr *a) {
+  if (a->sa_family == AF_INET) return ((const struct sockaddr_in *)a)->sin_addr.s_addr == htonl(INADDR_ANY);
+  const struct in6_addr *six = &((const struct sockaddr_in6 *)a)->sin6_addr;
+  return IN6_IS_ADDR_UNSPECIFIED(six) || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr32[3] == htonl(INADDR_ANY));
+}
+
+/* The addresses of MASTER_ADDR: of one host, since nobody listens everywhere. */
+static void resolve(Meeting *m) {
+  const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+  int wrong = getaddrinfo(m->rt->meet_at, NULL, &hints, &m->address);
+  if (wrong) rt_fail(m->rt, EXIT_DATA, "MASTER_ADDR=%.200s: %s", m->rt->meet_at, gai_strerror(wrong));
+  for (const struct addrinfo *a = m->address; a; a = a->ai_next)
+    if (is_everywhere(a->ai_addr))
+      rt_fail(m->rt, EXIT_USAGE, "MASTER_ADDR=%.200s is not the address of one host", m->rt->meet_at);
 }
 
 /* The address from which packets to a leave. */
@@ -155,18 +180,19 @@ static int listen_at(const struct sockaddr_storage *where, int port) {
 
 static int open_hub(Meeting *m) {
   for (const struct addrinfo *a = m->address; a; a = a->ai_next) {
-    struct sockaddr_storage where = {0};
-    bool given = named_interface(m, a->ai_family, &where);
+    struct sockaddr_storage where = *mine(m, a->ai_family);
+    bool given = m->interface != NULL;
+    if (!reachable(m, a)) continue;
     if (!given) memcpy(&where, a->ai_addr, a->ai_addrlen);
-    for (int i = 0; i < PORTS; i++) {
+    for (int i = 0; i < RT_PORTS; i++) {
       int fd = listen_at(&where, m->port + i);
       if (fd < 0 && errno == EADDRNOTAVAIL && !given && route_to(a, &where)) fd = listen_at(&where, m->port + i);
       if (fd >= 0) return fd;
       if (errno != EADDRINUSE) break;
     }
   }
-  rt_fail(m->rt, EXIT_DATA, "rank 0 cannot listen at MASTER_ADDR=%s, ports %d to %d: %s", m->rt->meet_at, m->port,
-          m->port + PORTS - 1, strerror(errno));
+  rt_fail(m->rt, EXIT_DATA, "rank 0 cannot listen at MASTER_ADDR=%.200s, ports %d to %d: %s", m->rt->meet_at, m->port,
+          m->port + RT_PORTS - 1, strerror(errno));
 }
 
 static const Peer *known(const Link *l, int rank) {
@@ -189,21 +215,22 @@ static int greet(Meeting *m, const Link *l, int fd) {
   return (int)hello.rank;
 }
 
-static void turn_away(const Meeting *m, const struct sockaddr_storage *a, int n) {
+/* Says so once: it may be a stray scanner, or the reason why nobody comes. */
+static void turn_away(Meeting *m, const struct sockaddr_storage *a) {
   char host[NI_MAXHOST] = "?";
-  if (n >= SHOWN_REJECTIONS) return;
+  if (m->refused++) return;
   getnameinfo((const struct sockaddr *)a, size_of(a), host, sizeof host, NULL, 0, NI_NUMERICHOST);
-  fprintf(stderr, "%s: turned away a connection from %s: not a rank of this job (another token or another program)\n",
+  fprintf(stderr, "%s: turned away a connection from %s: another token, another program, or a rank that is here already\n",
           m->rt->o.argv0, host);
 }
 
 static void gather(Meeting *m, Link *l) {
-  int listening = open_hub(m), rejected = 0, others = m->rt->p->nranks - 1;
+  int listening = open_hub(m), others = m->rt->p->nranks - 1;
   l->peer = rt_alloc((size_t)others, sizeof *l->peer);
   while (l->npeers < others) {
     struct pollfd fd = {.fd = listening, .events = POLLIN};
     if (rt_ns() >= m->deadline)
-      rt_fail(m->rt, EXIT_DATA, "only %d of %d ranks came to %s:%d in time (--timeout)", l->npeers + 1, m->rt->p->nranks,
+      rt_fail(m->rt, EXIT_DATA, "only %d of %d ranks came to %.200s:%d in time (--timeout)", l->npeers + 1, m->rt->p->nranks,
               m->rt->meet_at, m->port);
     if (poll(&fd, 1, 200) <= 0) continue;
     struct sockaddr_storage a = {0};
@@ -213,7 +240,7 @@ static void gather(Meeting *m, Link *l) {
     patience(peer, HELLO_SECONDS);
     int rank = greet(m, l, peer);
     if (rank < 0) {
-      turn_away(m, &a, rejected++);
+      turn_away(m, &a);
       close(peer);
       continue;
     }
@@ -226,14 +253,15 @@ static void gather(Meeting *m, Link *l) {
 /* ---- the others ---- */
 
 static int connect_to(Meeting *m, const struct addrinfo *a, int port) {
-  struct sockaddr_storage to = {0}, from = {0};
+  struct sockaddr_storage to = {0};
+  const struct sockaddr_storage *from = m->interface ? mine(m, a->ai_family) : NULL;
   memcpy(&to, a->ai_addr, a->ai_addrlen);
   set_port(&to, port);
-  int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int fd = reachable(m, a) ? socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
   if (fd < 0) return -1;
   patience(fd, HELLO_SECONDS);
-  if (named_interface(m, a->ai_family, &from)) bind(fd, (struct sockaddr *)&from, size_of(&from));
-  if (connect(fd, (struct sockaddr *)&to, size_of(&to)) == 0) return fd;
+  bool placed = !from || bind(fd, (const struct sockaddr *)from, size_of(from)) == 0;
+  if (placed && connect(fd, (struct sockaddr *)&to, size_of(&to)) == 0) return fd;
   close(fd);
   return -1;
 }
@@ -254,10 +282,12 @@ static bool introduce(Meeting *m, int fd) {
 
 static int find_hub(Meeting *m) {
   for (const struct addrinfo *a = m->address; a; a = a->ai_next)
-    for (int i = 0; i < PORTS; i++) {
+    for (int i = 0; i < RT_PORTS; i++) {
       int fd = connect_to(m, a, m->port + i);
-      if (fd >= 0 && introduce(m, fd)) return fd;
-      if (fd >= 0) close(fd);
+      if (fd < 0) continue;
+      if (introduce(m, fd)) return fd;
+      close(fd);
+      m->refused++;
     }
   return -1;
 }
@@ -266,8 +296,9 @@ static void reach(Meeting *m, Link *l) {
   int fd;
   while ((fd = find_hub(m)) < 0) {
     if (rt_ns() >= m->deadline)
-      rt_fail(m->rt, EXIT_DATA, "rank %d found no rank 0 of this job at %s:%d in time (--timeout)", m->rt->first, m->rt->meet_at,
-              m->port);
+      rt_fail(m->rt, EXIT_DATA, "rank %d found no rank 0 of this job at %.200s:%d in time (--timeout)%s", m->rt->first,
+              m->rt->meet_at, m->port,
+              m->refused ? ": what listens there has another token or another program, or has this rank already" : "");
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
   }
   settle(fd);
@@ -280,11 +311,9 @@ void rt_meet_peers(Rt *rt, Link *l) {
   const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE"); /* torchrun listens at MASTER_PORT itself */
   uint64_t seconds = rt->o.timeout > 0 && rt->o.timeout < LONG ? (uint64_t)rt->o.timeout : LONG;
   Meeting m = {.rt = rt, .deadline = rt_ns() + seconds * 1000000000u};
-  m.port = atoi(rt->port) + (agent && strcmp(agent, "True") == 0);
-  if (m.port < 1 || m.port > 65535 - PORTS) rt_fail(rt, EXIT_USAGE, "MASTER_PORT=%.64s is no port", rt->port);
-  const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-  int wrong = getaddrinfo(rt->meet_at, NULL, &hints, &m.address);
-  if (wrong) rt_fail(rt, EXIT_DATA, "MASTER_ADDR=%.200s: %s", rt->meet_at, gai_strerror(wrong));
+  m.port = rt->port + (agent && strcmp(agent, "True") == 0);
+  resolve(&m);
+  find_interface(&m);
   make_key(&m);
   if (rt->first == 0)
     gather(&m, l);

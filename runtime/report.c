@@ -5,7 +5,7 @@
 
    Steps are counted from 1: the step's number is how many updates were made when it ends. */
 #define _GNU_SOURCE
-#include "rt.h"
+#include "sync.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -72,7 +72,8 @@ static void print_line(const Rt *rt, int64_t step, const StepRecord *r) {
   for (int i = 0; i < rt->p->ntaps; i++)
     if (rt->p->tap[i].kind == DTRT_TAP_METRIC) printf("  %s %.4g", rt->p->tap[i].name, r->metric[i]);
   putchar('\n');
-  if (rt->terminal && step + 1 < rt->total) bar(rt, step);
+  rt->shared->bar = rt->terminal && step + 1 < rt->total;
+  if (rt->shared->bar) bar(rt, step);
   fflush(stdout);
 }
 

@@ -333,12 +333,13 @@ struct dtrt_Comm {
   Options o;
   Shared *shared;
   Transport *transport;
-  int first, nlocal;          /* this start's ranks: first ... first + nlocal - 1 */
-  int host_rank, host_ranks;  /* of the first of them among the ranks on this host */
-  const char *launcher;       /* "torchrun", or NULL: we start all ranks */
-  const char *meet_at, *port; /* where the supervisors meet */
-  Link *link;                 /* of the supervisor, or NULL */
-  int bell;                   /* rings the supervisor when all local ranks have come to a meeting, or -1 */
+  int first, nlocal;         /* this start's ranks: first ... first + nlocal - 1 */
+  int host_rank, host_ranks; /* of the first of them among the ranks on this host */
+  const char *launcher;      /* "torchrun", or NULL: we start all ranks */
+  const char *meet_at;       /* where the supervisors meet */
+  int port;
+  Link *link; /* of the supervisor, or NULL */
+  int bell;   /* rings the supervisor when all local ranks have come to a meeting, or -1 */
   int rank, ncores;
   bool spins;
   int64_t start, total; /* steps run from start to total */

@@ -85,19 +85,26 @@ void rt_world_barrier(Rt *rt) { rt_meet(rt, NULL, 0); }
 
 char *rt_unfinished(Rt *rt) { return rt->shared->unfinished; }
 
+/* A message stays a line, whatever stands in variables and names of files. */
+static void write_message(char out[RT_MESSAGE], const char *fmt, va_list ap) {
+  vsnprintf(out, RT_MESSAGE, fmt, ap);
+  for (; *out; out++)
+    if ((unsigned char)*out < ' ' || *out == 127) *out = '?';
+}
+
 _Noreturn void rt_fail(Rt *rt, int rc, const char *fmt, ...) {
   va_list ap;
   va_start(ap, fmt);
   if (rt->rank < 0) { /* only the supervisor exists yet */
+    char message[RT_MESSAGE];
+    write_message(message, fmt, ap);
     fflush(stdout);
-    fprintf(stderr, "%s: ", rt->o.argv0);
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
+    fprintf(stderr, "%s: %s\n", rt->o.argv0, message);
     exit(rc);
   }
   int nobody = 0;
   if (atomic_compare_exchange_strong(&rt->shared->failed, &nobody, rt->rank + 1)) {
-    vsnprintf(rt->shared->message, RT_MESSAGE, fmt, ap);
+    write_message(rt->shared->message, fmt, ap);
     rt->shared->rc = rc;
     fflush(stdout);
     _exit(rc);

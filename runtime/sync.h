@@ -1,5 +1,6 @@
 /* sync.h: what the processes of one start see of each other: a mapping made before they are forked. Only the supervisor
-   (launch.c), the waiting (sync.c), the steps (loop.c) and shared/ see inside; everybody else calls rt.h's functions. */
+   (launch.c), the waiting (sync.c), the steps (loop.c), the bar (report.c) and shared/ see inside; everybody else calls rt.h's
+   functions. */
 #ifndef DTRT_SYNC_H
 #define DTRT_SYNC_H
 
@@ -38,6 +39,7 @@ struct Shared {
   int rc;             /* its exit code */
   bool stuck;         /* the message is about a device that stands still */
   char message[RT_MESSAGE];
+  bool bar;                  /* the terminal shows how far the run is, in a line that has no end yet */
   int result;                /* exit code of a run that ended in order */
   char unfinished[PATH_MAX]; /* a file that is being written, removed when the run dies */
   Barrier world;             /* of the ranks of this start */

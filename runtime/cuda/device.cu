@@ -162,7 +162,9 @@ void rt_open(Rt *rt) {
   Transport *t = (Transport *)rt_alloc(1, sizeof *t);
   const char *interface = getenv("DTRT_INTERFACE");
   rt->transport = t;
-  if (interface && *interface) setenv("NCCL_SOCKET_IFNAME", interface, 0); /* the user's own choice stays */
+  char exactly[64];
+  snprintf(exactly, sizeof exactly, "=%.60s", interface ? interface : ""); /* else NCCL takes all that begin so */
+  if (interface && *interface) setenv("NCCL_SOCKET_IFNAME", exactly, 0);   /* the user's own choice stays */
   size_t tables = exchange_plan(rt);
   t->device = choose_device(rt);
   CUDA(rt, cudaSetDevice(t->device));
