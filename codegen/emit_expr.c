@@ -308,6 +308,8 @@ static C cast(Scope *s, const Expr *x) {
 static C expr(Scope *s, const Expr *x) {
   Emit *e = s->k->e;
   bool integer = dtype_is_int(x->dtype);
+#define FN(op, name, value, f32, f64, ...)                                                                                       \
+  case EX_##op: return call(s, x, f32, f64);
   switch (x->op) {
   case EX_LITERAL: {
     const char *text = emit_literal(e, x->dtype, x->lit, x->ilit);
@@ -347,16 +349,7 @@ static C expr(Scope *s, const Expr *x) {
   case EX_MAX: return integer ? call(s, x, "dtrt_imax", "") : call(s, x, "dtrt_maxf", "dtrt_max");
   case EX_ABS: return integer ? call(s, x, "dtrt_iabs", "") : call(s, x, "__builtin_fabsf", "__builtin_fabs");
   case EX_FLOOR: return integer ? expr(s, x->arg[0]) : call(s, x, "__builtin_floorf", "__builtin_floor");
-  case EX_EXP: return call(s, x, "dtrt_expf", "exp");
-  case EX_LOG: return call(s, x, "dtrt_logf", "log");
-  case EX_LOG1P: return call(s, x, "dtrt_log1pf", "log1p");
-  case EX_SQRT: return call(s, x, "__builtin_sqrtf", "__builtin_sqrt");
-  case EX_RSQRT: return call(s, x, "dtrt_rsqrtf", "dtrt_rsqrt");
-  case EX_TANH: return call(s, x, "dtrt_tanhf", "tanh");
-  case EX_SIGMOID: return call(s, x, "dtrt_sigmoidf", "dtrt_sigmoid");
-  case EX_ERF: return call(s, x, "dtrt_erff", "erf");
-  case EX_SIN: return call(s, x, "dtrt_sinf", "sin");
-  case EX_COS: return call(s, x, "dtrt_cosf", "cos");
+#include "ir/functions.def"
   case EX_STOP: return expr(s, x->arg[0]);
   case EX_CAST: return cast(s, x);
   case EX_NOPS: break;

@@ -22,27 +22,9 @@ static Expr *choose(Slope *s, Expr *c, Expr *x, Expr *y, DType d) {
   return ex_where(s->a, c, x ? x : ex_lit(s->a, d, 0), y ? y : ex_lit(s->a, d, 0));
 }
 
-/* f'(x) for a function of one argument, given f(x). */
-static Expr *factor(Arena *a, const Expr *f, Expr *x, Expr *y) {
-  Expr *one = ex_lit(a, f->dtype, 1), *two = ex_lit(a, f->dtype, 2);
-  switch (f->op) {
-  case EX_EXP: return y;
-  case EX_LOG: return ex_2(a, EX_DIV, one, x);
-  case EX_LOG1P: return ex_2(a, EX_DIV, one, ex_2(a, EX_ADD, one, x));
-  case EX_SQRT: return ex_2(a, EX_DIV, one, ex_2(a, EX_MUL, two, y));
-  case EX_RSQRT: return ex_1(a, EX_NEG, ex_2(a, EX_DIV, y, ex_2(a, EX_MUL, two, x)));
-  case EX_TANH: return ex_2(a, EX_SUB, one, ex_2(a, EX_MUL, y, y));
-  case EX_SIGMOID: return ex_2(a, EX_MUL, y, ex_2(a, EX_SUB, one, y));
-  case EX_SIN: return ex_1(a, EX_COS, x);
-  case EX_COS: return ex_1(a, EX_NEG, ex_1(a, EX_SIN, x));
-  case EX_ABS: {
-    Expr *zero = ex_lit(a, f->dtype, 0), *less = ex_where(a, ex_2(a, EX_LT, x, zero), ex_lit(a, f->dtype, -1), zero);
-    return ex_where(a, ex_2(a, EX_GT, x, zero), one, less);
-  }
-  case EX_ERF:
-    return ex_2(a, EX_MUL, ex_lit(a, f->dtype, 1.1283791670955126), ex_1(a, EX_EXP, ex_1(a, EX_NEG, ex_2(a, EX_MUL, x, x))));
-  default: return NULL;
-  }
+static Expr *sign(Arena *a, Expr *x) {
+  Expr *zero = ex_lit(a, x->dtype, 0), *less = ex_where(a, ex_2(a, EX_LT, x, zero), ex_lit(a, x->dtype, -1), zero);
+  return ex_where(a, ex_2(a, EX_GT, x, zero), ex_lit(a, x->dtype, 1), less);
 }
 
 static Expr *slope(Slope *s, Expr *x) {
@@ -58,6 +40,7 @@ static Expr *slope(Slope *s, Expr *x) {
   case EX_ADD: return sum(a, u, v);
   case EX_SUB: return sum(a, u, v ? ex_1(a, EX_NEG, v) : NULL);
   case EX_NEG: return u ? ex_1(a, EX_NEG, u) : NULL;
+  case EX_ABS: return u ? times(a, u, sign(a, x->arg[0])) : NULL;
   case EX_MUL: return sum(a, u ? times(a, u, x->arg[1]) : NULL, v ? times(a, v, x->arg[0]) : NULL);
   case EX_DIV: {
     Expr *du = u ? ex_2(a, EX_DIV, u, x->arg[1]) : NULL;
@@ -72,7 +55,7 @@ static Expr *slope(Slope *s, Expr *x) {
   case EX_MIN: return choose(s, ex_2(a, EX_LE, x->arg[0], x->arg[1]), u, v, x->dtype);
   case EX_CAST: return u && !dtype_is_int(x->dtype) ? ex_cast(a, x->dtype, u) : NULL;
   default: {
-    Expr *f = u ? factor(a, x, x->arg[0], x) : NULL;
+    Expr *f = u ? ex_slope(a, x->op, x->arg[0], x) : NULL;
     return f ? times(a, u, f) : NULL;
   }
   }

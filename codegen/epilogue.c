@@ -86,23 +86,22 @@ static double read(Function *f, const Op *op, const Expr *x) {
   return f->at_other;
 }
 
-static double value_of(Function *f, const Op *op, const Expr *x) {
-  double a[2] = {0};
-  if (x->op == EX_READ) return read(f, op, x);
-  for (int i = 0; i < 2 && x->op != EX_WHERE; i++)
-    if (x->arg[i]) a[i] = value_of(f, op, x->arg[i]);
-  switch (x->op) {
-  case EX_LITERAL: return x->lit;
-  case EX_ADD: return a[0] + a[1];
-  case EX_SUB: return a[0] - a[1];
-  case EX_MUL: return a[0] * a[1];
-  case EX_DIV: return a[0] / a[1];
-  case EX_NEG: return -a[0];
-  case EX_POW: return pow(a[0], a[1]);
-  case EX_EXP: return exp(a[0]);
-  case EX_TANH: return tanh(a[0]);
-  case EX_SIGMOID: return 1 / (1 + exp(-a[0]));
-  case EX_STOP: return a[0];
+static double value_of(Function *f, const Op *op, const Expr *e) {
+  if (e->op == EX_READ) return read(f, op, e);
+  double x = e->arg[0] && e->op != EX_WHERE ? value_of(f, op, e->arg[0]) : 0;
+  double y = e->arg[1] && e->op != EX_WHERE ? value_of(f, op, e->arg[1]) : 0;
+#define FN(op, name, value, ...)                                                                                                 \
+  case EX_##op: return value;
+  switch (e->op) {
+  case EX_LITERAL: return e->lit;
+  case EX_ADD: return x + y;
+  case EX_SUB: return x - y;
+  case EX_MUL: return x * y;
+  case EX_DIV: return x / y;
+  case EX_NEG: return -x;
+  case EX_POW: return pow(x, y);
+#include "ir/functions.def"
+  case EX_STOP: return x;
   default: f->failed = true; return 0;
   }
 }

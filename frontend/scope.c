@@ -207,19 +207,13 @@ void unknown_name(Ctx *cx, Loc loc, const char *what, const char *name, SymKind 
 /* ---- built-in functions -------------------------------------------------------------------------------------- */
 
 static const Builtin BUILTINS[] = {
-    {"where", 3, EX_NOPS, false},  {"abs", 1, EX_ABS, false},
-    {"floor", 1, EX_FLOOR, true},  {"exp", 1, EX_EXP, true},
-    {"log", 1, EX_LOG, true},      {"log1p", 1, EX_LOG1P, true},
-    {"sqrt", 1, EX_SQRT, true},    {"rsqrt", 1, EX_RSQRT, true},
-    {"tanh", 1, EX_TANH, true},    {"sigmoid", 1, EX_SIGMOID, true},
-    {"relu", 1, EX_NOPS, false},   {"silu", 1, EX_NOPS, true},
-    {"gelu", 1, EX_NOPS, true},    {"gelu_erf", 1, EX_NOPS, true},
-    {"erf", 1, EX_ERF, true},      {"sin", 1, EX_SIN, true},
-    {"cos", 1, EX_COS, true},      {"min", 2, EX_MIN, false},
-    {"max", 2, EX_MAX, false},     {"stop_gradient", 1, EX_STOP, false},
-    {"dropout", 2, EX_NOPS, true}, {"uniform", 0, EX_NOPS, false},
-    {"normal", 0, EX_NOPS, false}, {"bce", 2, EX_NOPS, true},
-    {NULL, 0, EX_NOPS, false},
+    {"where", 3, EX_NOPS, false},         {"abs", 1, EX_ABS, false},     {"floor", 1, EX_FLOOR, true},
+#define FN(op, name, ...) {name, 1, EX_##op, true},
+#include "ir/functions.def"
+    {"relu", 1, EX_NOPS, false},          {"silu", 1, EX_NOPS, true},    {"gelu", 1, EX_NOPS, true},
+    {"gelu_erf", 1, EX_NOPS, true},       {"min", 2, EX_MIN, false},     {"max", 2, EX_MAX, false},
+    {"stop_gradient", 1, EX_STOP, false}, {"dropout", 2, EX_NOPS, true}, {"uniform", 0, EX_NOPS, false},
+    {"normal", 0, EX_NOPS, false},        {"bce", 2, EX_NOPS, true},     {NULL, 0, EX_NOPS, false},
 };
 
 /* The whole table for NULL. */

@@ -86,16 +86,14 @@ F2(min, real(isnan(a) || a <= b ? a : b))
 F2(max, real(isnan(a) || a >= b ? a : b))
 F2(abs, real(fabs(a)))
 F2(floor, real(floor(a)))
-F2(exp, rounded(d, exp(a)))
-F2(log, rounded(d, log(a)))
-F2(log1p, rounded(d, log1p(a)))
-F2(sqrt, rounded(d, sqrt(a)))
-F2(rsqrt, rounded(d, 1 / sqrt(a)))
-F2(tanh, rounded(d, tanh(a)))
-F2(sigmoid, rounded(d, 1 / (1 + exp(-a))))
-F2(erf, rounded(d, erf(a)))
-F2(sin, rounded(d, sin(a)))
-F2(cos, rounded(d, cos(a)))
+
+#define FN(op, name, value, ...)                                                                                                 \
+  static double value_##op(double x) { return value; }                                                                           \
+  static Num f_##op(Domain *d, Num a, Num b) {                                                                                   \
+    (void)b;                                                                                                                     \
+    return rounded(d, value_##op(a.f));                                                                                          \
+  }
+#include "ir/functions.def"
 
 static Num same(Domain *d, Num a, Num b) {
   (void)d, (void)b;
@@ -217,23 +215,15 @@ static Num s_pow(Domain *d, Num a, Num b) {
 
 /* A scalar function is exact where its double is an integer and not by rounding: exp(0), exp(-inf), log(1),
    tanh(inf), the square root of a square. */
-#define SMALL_FN(name)                                                                                                           \
-  static Num s_##name(Domain *d, Num a, Num b) {                                                                                 \
-    double r = f_##name(d, real(to_double(a)), b).f;                                                                             \
-    if (isfinite(r) && (r != floor(r) || (!token(a) && a.i != 0 && a.i != 1 && r * r != (double)a.i)))                           \
-      domain_fail(d, #name " of %lld is not exact on integers", (long long)a.i);                                                 \
-    return from_double(r);                                                                                                       \
-  }
-SMALL_FN(exp)
-SMALL_FN(log)
-SMALL_FN(log1p)
-SMALL_FN(sqrt)
-SMALL_FN(rsqrt)
-SMALL_FN(tanh)
-SMALL_FN(sigmoid)
-SMALL_FN(erf)
-SMALL_FN(sin)
-SMALL_FN(cos)
+static Num small_function(Domain *d, const char *name, double (*f)(double), Num a) {
+  double r = f(to_double(a));
+  if (isfinite(r) && (r != floor(r) || (!token(a) && a.i != 0 && a.i != 1 && r * r != (double)a.i)))
+    domain_fail(d, "%s of %lld is not exact on integers", name, (long long)a.i);
+  return from_double(r);
+}
+#define FN(op, name, ...)                                                                                                        \
+  static Num s_##op(Domain *d, Num a, Num b) { return (void)b, small_function(d, name, value_##op, a); }
+#include "ir/functions.def"
 
 /* ---- modulo p ---- */
 
@@ -324,25 +314,17 @@ static Num m_mod(Domain *d, Num a, Num b) { return mod_hash(d, EX_MOD, a, b); }
 /* A hash, except where the argument is an infinity (then the double's value, if that is an integer or infinite) or
    0 (exp and cos 1; tanh, erf, sin, log1p and sqrt 0). log(0) is a hash, as 1/0 is: infinities, over which sums do
    not distribute, come only from the text. */
-#define MOD_FN(name, K)                                                                                                          \
-  static Num m_##name(Domain *d, Num a, Num b) {                                                                                 \
-    (void)b;                                                                                                                     \
-    if (!token(a) && a.i != 0) return mod_hash(d, K, a, whole(0));                                                               \
-    double r = f_##name(d, real(to_double(a)), b).f;                                                                             \
-    bool plain = token(a) ? !isfinite(r) || r == floor(r) : isfinite(r) && r == floor(r);                                        \
-    return plain ? from_double(r) : mod_hash(d, K, a, whole(0));                                                                 \
-  }
-MOD_FN(floor, EX_FLOOR)
-MOD_FN(exp, EX_EXP)
-MOD_FN(log, EX_LOG)
-MOD_FN(log1p, EX_LOG1P)
-MOD_FN(sqrt, EX_SQRT)
-MOD_FN(tanh, EX_TANH)
-MOD_FN(sigmoid, EX_SIGMOID)
-MOD_FN(erf, EX_ERF)
-MOD_FN(sin, EX_SIN)
-MOD_FN(cos, EX_COS)
-static Num m_rsqrt(Domain *d, Num a, Num b) { return m_div(d, whole(1), m_sqrt(d, a, b)); }
+static Num mod_function(Domain *d, ExprOp op, double (*f)(double), Num a) {
+  if (op == EX_RSQRT) return m_div(d, whole(1), mod_function(d, EX_SQRT, value_SQRT, a));
+  if (!token(a) && a.i != 0) return mod_hash(d, op, a, whole(0));
+  double r = f(to_double(a));
+  bool plain = token(a) ? !isfinite(r) || r == floor(r) : isfinite(r) && r == floor(r);
+  return plain ? from_double(r) : mod_hash(d, op, a, whole(0));
+}
+#define FN(op, name, ...)                                                                                                        \
+  static Num m_##op(Domain *d, Num a, Num b) { return (void)b, mod_function(d, EX_##op, value_##op, a); }
+#include "ir/functions.def"
+static Num m_floor(Domain *d, Num a, Num b) { return (void)b, mod_function(d, EX_FLOOR, floor, a); }
 
 /* ---- the table ---- */
 
@@ -371,16 +353,8 @@ static const Row TABLE[EX_NOPS] = {
     [EX_MAX] = {{f_max, o_max, m_max, i_max}},
     [EX_ABS] = {{f_abs, o_abs, m_abs, i_abs}},
     [EX_FLOOR] = {{f_floor, same, m_floor, same}},
-    [EX_EXP] = {{f_exp, s_exp, m_exp, NULL}},
-    [EX_LOG] = {{f_log, s_log, m_log, NULL}},
-    [EX_LOG1P] = {{f_log1p, s_log1p, m_log1p, NULL}},
-    [EX_SQRT] = {{f_sqrt, s_sqrt, m_sqrt, NULL}},
-    [EX_RSQRT] = {{f_rsqrt, s_rsqrt, m_rsqrt, NULL}},
-    [EX_TANH] = {{f_tanh, s_tanh, m_tanh, NULL}},
-    [EX_SIGMOID] = {{f_sigmoid, s_sigmoid, m_sigmoid, NULL}},
-    [EX_ERF] = {{f_erf, s_erf, m_erf, NULL}},
-    [EX_SIN] = {{f_sin, s_sin, m_sin, NULL}},
-    [EX_COS] = {{f_cos, s_cos, m_cos, NULL}},
+#define FN(op, ...) [EX_##op] = {{f_##op, s_##op, m_##op, NULL}},
+#include "ir/functions.def"
     [EX_STOP] = {{same, same, same, same}},
 };
 
@@ -469,8 +443,8 @@ Num domain_cast(Domain *d, DType from, DType to, Num v) {
 Num domain_exp_difference(Domain *d, Num a, Num b) {
   if (d->kind == DOMAIN_F64) return rounded(d, a.f == -(double)INFINITY ? 0 : exp(a.f - b.f));
   if (a.i == TOKEN_NEG_INF) return whole(0);
-  if (d->kind == DOMAIN_INT) return s_exp(d, s_sub(d, a, b), whole(0));
-  return m_div(d, m_exp(d, a, whole(0)), m_exp(d, b, whole(0)));
+  if (d->kind == DOMAIN_INT) return s_EXP(d, s_sub(d, a, b), whole(0));
+  return m_div(d, m_EXP(d, a, whole(0)), m_EXP(d, b, whole(0)));
 }
 
 /* ---- random values, poison, equality ---- */

@@ -132,22 +132,15 @@ static void walk_read(Walk *w, const Node *n, Num g) {
     if (op->wrt[i] == x->operand) add_at(w->p, 3 + i, x, g);
 }
 
-/* The derivative of a scalar function of one argument x with value y, where it has one. */
-static bool slope(Walk *w, ExprOp op, Num x, Num y, Num *out) {
-  Num one = domain_real(w->p->d, 1), two = domain_real(w->p->d, 2);
+/* The derivative at u of a function of one number with value y, where it has one. */
+static bool slope(Walk *w, ExprOp op, Num u, Num y, Num *out) {
+#define LIT(v) domain_real(w->p->d, v)
+#define D1(op, x) fn1(w, EX_##op, x)
+#define D2(op, x, y) fn2(w, EX_##op, x, y)
+#define FN(op, name, value, f32, f64, slope)                                                                                     \
+  case EX_##op: return *out = slope, true;
   switch (op) {
-  case EX_EXP: return *out = y, true;
-  case EX_LOG: return *out = fn2(w, EX_DIV, one, x), true;
-  case EX_LOG1P: return *out = fn2(w, EX_DIV, one, fn2(w, EX_ADD, one, x)), true;
-  case EX_SQRT: return *out = fn2(w, EX_DIV, one, fn2(w, EX_MUL, two, y)), true;
-  case EX_RSQRT: return *out = fn1(w, EX_NEG, fn2(w, EX_DIV, y, fn2(w, EX_MUL, two, x))), true;
-  case EX_TANH: return *out = fn2(w, EX_SUB, one, fn2(w, EX_MUL, y, y)), true;
-  case EX_SIGMOID: return *out = fn2(w, EX_MUL, y, fn2(w, EX_SUB, one, y)), true;
-  case EX_SIN: return *out = fn1(w, EX_COS, x), true;
-  case EX_COS: return *out = fn1(w, EX_NEG, fn1(w, EX_SIN, x)), true;
-  case EX_ERF: /* 2/sqrt(pi) exp(-x^2) */
-    *out = fn2(w, EX_MUL, domain_real(w->p->d, 1.1283791670955126), fn1(w, EX_EXP, fn1(w, EX_NEG, fn2(w, EX_MUL, x, x))));
-    return true;
+#include "ir/functions.def"
   default: return false;
   }
 }

@@ -112,6 +112,21 @@ bool ex_is_lit(const Expr *x, double v) {
   return x->op == EX_LITERAL && (is_real(x->dtype) ? x->lit == v : (double)x->ilit == v);
 }
 
+Expr *ex_slope(Arena *a, ExprOp op, Expr *u, Expr *y) {
+#define LIT(v) ex_lit(a, u->dtype, v)
+#define D1(op, x) ex_1(a, EX_##op, x)
+#define D2(op, x, y) ex_2(a, EX_##op, x, y)
+#define FN(op, name, value, f32, f64, slope)                                                                                     \
+  case EX_##op: return slope;
+  switch (op) {
+#include "ir/functions.def"
+  default: return NULL;
+  }
+#undef LIT
+#undef D1
+#undef D2
+}
+
 void ex_reads(const Expr *x, void (*f)(void *cx, const Expr *read), void *cx) {
   if (x->op == EX_READ) f(cx, x);
   for (int i = 0; i < 3; i++)
@@ -134,6 +149,8 @@ Expr *ex_substitute(Arena *a, const Expr *x, IExpr *const *by, const int *operan
 /* ---- simplify ----------------------------------------------------------------------------------------- */
 
 static double fold_real(ExprOp op, double x, double y) {
+#define FN(op, name, value, ...)                                                                                                 \
+  case EX_##op: return value;
   switch (op) {
   case EX_ADD: return x + y;
   case EX_SUB: return x - y;
@@ -145,16 +162,7 @@ static double fold_real(ExprOp op, double x, double y) {
   case EX_MAX: return x > y ? x : y;
   case EX_ABS: return fabs(x);
   case EX_FLOOR: return floor(x);
-  case EX_EXP: return exp(x);
-  case EX_LOG: return log(x);
-  case EX_LOG1P: return log1p(x);
-  case EX_SQRT: return sqrt(x);
-  case EX_RSQRT: return 1 / sqrt(x);
-  case EX_TANH: return tanh(x);
-  case EX_SIGMOID: return 1 / (1 + exp(-x));
-  case EX_ERF: return erf(x);
-  case EX_SIN: return sin(x);
-  case EX_COS: return cos(x);
+#include "ir/functions.def"
   case EX_STOP: return x;
   default: internal_error("fold_real: operation %d gives no real", op);
   }

@@ -155,24 +155,6 @@ static Expr *derive_pow(Derive *s, Expr *x, Expr *du, Expr *dv) {
   return add(a, by_u, by_v);
 }
 
-/* The derivative of a function of one argument u, whose value is y. */
-static Expr *slope(Arena *a, ExprOp op, Expr *u, Expr *y) {
-  DType d = u->dtype;
-  switch (op) {
-  case EX_EXP: return y;
-  case EX_LOG: return ex_2(a, EX_DIV, one(a, d), u);
-  case EX_LOG1P: return ex_2(a, EX_DIV, one(a, d), ex_2(a, EX_ADD, one(a, d), u));
-  case EX_SQRT: return ex_2(a, EX_DIV, ex_lit(a, d, 0.5), y);
-  case EX_RSQRT: return ex_2(a, EX_MUL, ex_lit(a, d, -0.5), ex_2(a, EX_MUL, ex_2(a, EX_MUL, y, y), y));
-  case EX_TANH: return ex_2(a, EX_SUB, one(a, d), ex_2(a, EX_MUL, y, y));
-  case EX_SIGMOID: return ex_2(a, EX_MUL, y, ex_2(a, EX_SUB, one(a, d), y));
-  case EX_ERF: return ex_2(a, EX_MUL, ex_lit(a, d, M_2_SQRTPI), ex_1(a, EX_EXP, ex_1(a, EX_NEG, ex_2(a, EX_MUL, u, u))));
-  case EX_SIN: return ex_1(a, EX_COS, u);
-  case EX_COS: return ex_1(a, EX_NEG, ex_1(a, EX_SIN, u));
-  default: internal_error("slope: scalar operation %d has no derivative", op);
-  }
-}
-
 static Expr *derive_abs(Arena *a, Expr *u, Expr *du) {
   Expr *zero = ex_lit(a, u->dtype, 0);
   return ex_where(a, ex_2(a, EX_GT, u, zero), du, ex_where(a, ex_2(a, EX_LT, u, zero), negate(a, du), zero));
@@ -187,7 +169,9 @@ static Expr *derive_unary(Derive *s, Expr *x, Expr *value) {
   if (x->op == EX_CAST) return ex_is_lit(du, 1) ? one(a, x->dtype) : ex_cast(a, x->dtype, du);
   if (x->op == EX_NEG) return negate(a, du);
   if (x->op == EX_ABS) return derive_abs(a, u, du);
-  return times(a, slope(a, x->op, u, value ? value : x), du);
+  Expr *slope = ex_slope(a, x->op, u, value ? value : x);
+  if (!slope) internal_error("scalar operation %d has no derivative", x->op);
+  return times(a, slope, du);
 }
 
 static Expr *derive_binary(Derive *s, Expr *x, Expr *value) {

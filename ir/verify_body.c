@@ -81,16 +81,9 @@ static bool operand_fits(ExprOp op, DType d) {
   case EX_CAST: return true;
   case EX_DIV:
   case EX_FLOOR:
-  case EX_EXP:
-  case EX_LOG:
-  case EX_LOG1P:
-  case EX_SQRT:
-  case EX_RSQRT:
-  case EX_TANH:
-  case EX_SIGMOID:
-  case EX_ERF:
-  case EX_SIN:
-  case EX_COS: return is_real(d);
+#define FN(op, ...) case EX_##op:
+#include "ir/functions.def"
+    return is_real(d);
   default: return is_number(d);
   }
 }

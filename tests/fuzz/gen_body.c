@@ -193,11 +193,14 @@ Expr *build_condition(Build *b, int depth) {
 
 /* Functions that only the domain modulo p can stand for. */
 static Expr *smooth(Build *b, Expr *x, int depth) {
-  static const ExprOp fns[] = {EX_EXP, EX_LOG, EX_SQRT, EX_TANH, EX_SIGMOID, EX_SIN, EX_FLOOR, EX_STOP};
+#define FN(op, ...) EX_##op,
+  static const ExprOp fns[] = {
+#include "ir/functions.def"
+      EX_FLOOR, EX_STOP};
   double unused;
   if (rng_percent(&b->g->rng, 35)) return ex_2(b->g->a, EX_DIV, x, build_real(b, depth - 1, &unused));
   if (rng_percent(&b->g->rng, 20)) return ex_1(b->g->a, EX_EXP, ex_2(b->g->a, EX_SUB, x, build_real(b, depth - 1, &unused)));
-  return ex_1(b->g->a, fns[rng_below(&b->g->rng, 8)], x);
+  return ex_1(b->g->a, fns[rng_below(&b->g->rng, sizeof fns / sizeof *fns)], x);
 }
 
 Expr *build_real(Build *b, int depth, double *bound) {

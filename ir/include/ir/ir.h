@@ -449,6 +449,8 @@ Expr *ex_index(Arena *a, IExpr *ix);
 Expr *ex_read(Arena *a, int operand, DType d, int n, IExpr **ix, Expr *otherwise);
 Expr *ex_1(Arena *a, ExprOp op, Expr *x);
 Expr *ex_2(Arena *a, ExprOp op, Expr *x, Expr *y); /* dtype of x, or bool for comparisons */
+/* The derivative at u of a function of functions.def, whose value there is y; NULL for other operations. */
+Expr *ex_slope(Arena *a, ExprOp op, Expr *u, Expr *y);
 Expr *ex_where(Arena *a, Expr *c, Expr *x, Expr *y);
 Expr *ex_cast(Arena *a, DType d, Expr *x); /* x itself if it has that type */
 bool ex_uses(const Expr *x, int index);    /* in an EX_INDEX or where something is read */
