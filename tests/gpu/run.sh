@@ -133,7 +133,7 @@ gpt() { # f32 or tf32, PEAK
   [ "$name" = tf32 ] && precision=(--tf32)
   within 60 "$made/gpt-$name" --steps 16 --data-dir "$work" --log "$work/$name.jsonl" >"$work/log" 2>&1 || code=$?
   if [ $code = 0 ]; then
-    ms=$(tail -n +5 "$work/$name.jsonl" | value ms | sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }')
+    ms=$(tail -n +5 "$work/$name.jsonl" | value ms | sort -n | awk '{ v[NR] = $1 } END { if (NR) printf "%.2f", v[int((NR + 1) / 2)] }')
     row "GPT-2 124M, $name" "$ms ms" "$(div "${tokens}000" "$ms" %.0f) tokens/s" \
       "MFU $(awk -v n=$parameters -v t="$T" -v k=$tokens -v ms="$ms" -v p="$peak" \
         'BEGIN { if (p > 0) printf "%.1f%%", 100 * k * (6 * n + 12 * 12 * 768 * t) / (ms * 1e-3) / (p * 1e12); else printf "-" }')"

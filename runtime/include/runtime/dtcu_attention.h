@@ -166,8 +166,10 @@ template <class A> static __global__ __launch_bounds__(A::LANES *A::LANES) void 
 
 template <class A> static inline void dtcu_attention(dtrt_Context *cx, const A &at) {
   auto attention = dtcu_attention_kernel<A>;
+  dtrt_part(cx, DTRT_ATTENTION);
   DTCU_LAUNCH(cx, attention, at.outers * dtcu_tiles(at.queries, 4 * A::LANES) * dtcu_parts<A::LANES>(A::FEATURES),
               A::LANES * A::LANES, at);
+  dtrt_part(cx, DTRT_OTHER);
 }
 
 /* ---- gradient ------------------------------------------------------------------------------------------------------- */
@@ -312,10 +314,12 @@ template <int OF, class A> static inline void dtcu_attention_grad_of(dtrt_Contex
 
 template <class A> static inline void dtcu_attention_grad(dtrt_Context *cx, const A &at) {
   auto means = dtcu_attention_means<A>;
+  dtrt_part(cx, DTRT_ATTENTION);
   DTCU_LAUNCH(cx, means, at.outers * at.queries, 32, at);
   dtcu_attention_grad_of<DTCU_Q>(cx, at);
   dtcu_attention_grad_of<DTCU_K>(cx, at);
   dtcu_attention_grad_of<DTCU_V>(cx, at);
+  dtrt_part(cx, DTRT_OTHER);
 }
 
 /* Behind it, for a score that reads something whose gradient is wanted; the cells and what is largest are zeroed before. */
@@ -323,10 +327,12 @@ template <class A> static inline void dtcu_attention_bias_grad(dtrt_Context *cx,
   auto attention_bias = dtcu_attention_bias_kernel<A>;
   auto attention_bias_finish = dtcu_attention_bias_finish<A>;
   const int64_t blocks = at.outers * dtcu_tiles(at.queries, 4 * A::LANES);
+  dtrt_part(cx, DTRT_ATTENTION);
   DTCU_LAUNCH(cx, attention_bias, blocks, A::LANES * A::LANES, at, false);
   DTCU_LAUNCH(cx, attention_bias, blocks, A::LANES * A::LANES, at, true);
   for (int b = 0; b < A::BIASES; b++)
     DTCU_LAUNCH(cx, attention_bias_finish, (at.bias_elements(b) + 255) / 256, 256, at, b, at.bias_elements(b));
+  dtrt_part(cx, DTRT_OTHER);
 }
 
 #endif
