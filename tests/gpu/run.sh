@@ -75,7 +75,7 @@ table=$work/table failed=0 limit=${LIMIT:-470}
 : >"$table"
 show() { awk -F'|' '{ printf "%-38s %16s  %-22s %s\n", $1, $2, $3, $4 }' "$@"; }
 finish() {
-  printf '\n%s, %s GPU(s), %d s\n' "$device" "$present" $SECONDS
+  printf '\n%s, %s GPU(s), %d s\n' "$device" "$present" "$SECONDS"
   show "$table"
   rm -rf "$work"
 }
