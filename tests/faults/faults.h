@@ -38,7 +38,8 @@ typedef enum { JUDGE_SAME, JUDGE_DIFFERS, JUDGE_CRASHES, JUDGE_CANNOT /* the sou
 typedef struct {
   const Module *source;
   uint64_t seed[JUDGE_INPUTS];
-  EvalRun *run[JUDGE_INPUTS]; /* of the source, once for all plans; NULL: it does not run on that input */
+  EvalRun *run[JUDGE_INPUTS];   /* of the source, once for all plans; NULL: it does not run on that input */
+  EvalRun *moved[JUDGE_INPUTS]; /* the same with noise */
 } Judge;
 Judge judge_new(Arena *a, const Module *source, uint64_t seed);
 Judgement judge(const Judge *of, const Module *plan);
