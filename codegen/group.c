@@ -63,7 +63,10 @@ static bool fits(const Grouping *g, const Item *item, Op *op) {
   memcpy(all, item->op.at, (size_t)item->op.n * sizeof *all);
   all[item->op.n] = op;
   GroupPlan plan;
-  return cg_plan_rows(g->a, g->m, all, item->op.n + 1, &plan);
+  Arena *scratch = arena_new(); /* of one question: there are many */
+  bool together = cg_plan_rows(scratch, g->m, all, item->op.n + 1, &plan);
+  arena_free(scratch);
+  return together;
 }
 
 static int earliest(const Grouping *g, const Op *op) {

@@ -405,6 +405,7 @@ static bool asks_code(const Options *o) {
 }
 
 int main(int argc, char **argv) {
+  arena_keep_memory();
   Arena *a = arena_new();
   Options o = options_parse(a, argc, argv);
   if (asked_for_nothing(&o)) o.emit[EMIT_EXE].wanted = true;

@@ -3,6 +3,7 @@
 #include "ir/base.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 
 enum { FIRST_BYTES = 1 << 13, BLOCK_BYTES = 1 << 18, ALIGN = 16 };
@@ -24,6 +25,12 @@ static Block *block_new(size_t size, Block *next) {
   b->size = size;
   b->next = next;
   return b;
+}
+
+/* malloc would map a block like ours by itself, and unmap it when it is freed. */
+void arena_keep_memory(void) {
+  mallopt(M_MMAP_THRESHOLD, 1 << 25);
+  mallopt(M_TRIM_THRESHOLD, INT32_MAX);
 }
 
 Arena *arena_new(void) {

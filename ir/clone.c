@@ -78,6 +78,8 @@ Module *ir_clone(const Module *from, Arena *a) {
     for (int d = 0; d < w.rank; d++) w.dim[d].name = text(a, w.dim[d].name);
     vec_push(a, m->written, w);
   }
+  m->values.cap = from->values.n; /* values are large: no room is left to grow into */
+  m->values.at = NEW_ARRAY(a, Value, from->values.n);
   for (int i = 0; i < from->values.n; i++) {
     Value v = from->values.at[i];
     v.name = text(a, v.name);

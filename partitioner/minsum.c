@@ -7,7 +7,8 @@
    Exact, unless the smallest table would be too large. Then the one of its variables that has most choices loses the
    half that looks worst (by what each costs if all its neighbours choose as suits it), but never its present one. So the
    result is never worse, and the next round, which starts from it, may keep other choices; rounds end when one finds
-   nothing better. Ties keep the present choice, else the first. */
+   nothing better. What a round does before it drops anything is done once for all of them. Ties keep the present choice,
+   else the first. */
 #include "minsum.h"
 
 enum { MAX_ROUNDS = 6, MAX_PRUNES = 4, MAX_SCOPE = 16, BUCKETS = 64 };
@@ -26,6 +27,7 @@ typedef struct {
   int share;          /* one in so many choices is kept where tables are too large */
   const bool *before; /* narrowed in the round before */
   bool *narrowed;
+  bool *spared; /* the present choice was dominated: only because of it the variable has it still */
   int *size;    /* per variable: choices it has left */
   int **choice; /* which they are */
   int *now;     /* which of them is the present one */
@@ -331,8 +333,10 @@ static bool dominated(const Round *r, int v, int i, int j) {
 static bool drop_dominated(Round *r, int v) {
   int size = r->size[v], n = 0, *keep = NEW_ARRAY(r->arena, int, size);
   bool *gone = NEW_ARRAY(r->arena, bool, size);
-  for (int i = 0; i < size; i++)
-    for (int j = 0; j < size && !gone[i] && i != r->now[v]; j++) gone[i] = j != i && !gone[j] && dominated(r, v, i, j);
+  for (int i = 0; i < size; i++) {
+    for (int j = 0; j < size && !gone[i]; j++) gone[i] = j != i && !gone[j] && dominated(r, v, i, j);
+    if (i == r->now[v] && gone[i]) gone[i] = false, r->spared[v] = true;
+  }
   for (int i = 0; i < size; i++)
     if (!gone[i]) keep[n++] = i;
   if (n < size) keep_choices(r, v, n, keep);
@@ -451,6 +455,7 @@ static void start(Round *r, const int *x) {
   r->living = arena_alloc(r->arena, sizeof *r->living * (size_t)(n + 1));
   r->kept = arena_alloc(r->arena, sizeof *r->kept * (size_t)(n + 1));
   r->done = NEW_ARRAY(r->arena, bool, n + 1);
+  r->spared = NEW_ARRAY(r->arena, bool, n + 1);
   r->size = NEW_ARRAY(r->arena, int, n + 1);
   r->now = NEW_ARRAY(r->arena, int, n + 1);
   r->choice = NEW_ARRAY(r->arena, int *, n + 1);
@@ -487,45 +492,87 @@ static void read_off(Round *r, int *x) {
   for (int v = 0; v < r->p->n; v++) x[v] = r->choice[v][value[v]];
 }
 
-/* One round from x to `out`; returns whether choices were dropped. */
-static bool solve(Round *r, const int *x, int *out) {
+/* ---- rounds ------------------------------------------------------------------------------------------------- */
+
+/* What all rounds from x begin with: the variables whose tables are small enough are eliminated. Whether that is all. */
+static bool begin(Round *r, const int *x) {
   start(r, x);
-  bool narrowed = false;
-  for (int v; (v = smallest(r)) >= 0; eliminate(r, v)) {
-    if (table_size(r, v) <= r->max_table) continue;
-    make_room(r, v);
-    narrowed = true;
+  int v = smallest(r);
+  for (; v >= 0 && table_size(r, v) <= r->max_table; v = smallest(r)) eliminate(r, v);
+  return v < 0;
+}
+
+/* Would begin(x) do what it did for the present choices? */
+static bool begins_alike(const Round *r, const int *x) {
+  for (int v = 0; v < r->p->n; v++)
+    if (r->spared[v] && r->choice[v][r->now[v]] != x[v]) return false;
+  return true;
+}
+
+static void *copied(Arena *a, const void *from, size_t size, int n) {
+  void *to = arena_alloc(a, size_mul(size, (size_t)n + 1));
+  if (n) memcpy(to, from, size * (size_t)n);
+  return to;
+}
+
+#define COPY(at, n) ((at) = copied(r.arena, (at), sizeof *(at), (n)))
+#define COPY_VEC(v) (COPY((v).at, (v).n), (v).cap = (v).n)
+
+/* The round as begun, with x for the present choices. Tables stay where they are: nobody writes into them. */
+static Round resume(const Round *begun, Arena *arena, const int *x) {
+  Round r = *begun;
+  int n = r.p->n;
+  r.arena = arena;
+  COPY(r.size, n), COPY(r.choice, n), COPY(r.done, n), COPY(r.now, n);
+  COPY(r.of, n), COPY(r.living, n), COPY(r.kept, n);
+  COPY_VEC(r.factor);
+  COPY_VEC(r.order);
+  for (int b = 0; b < BUCKETS; b++) COPY_VEC(r.bucket[b]);
+  for (int v = 0; v < n; v++) {
+    COPY_VEC(r.of[v]);
+    COPY_VEC(r.living[v]);
+    COPY(r.choice[v], r.size[v]);
+    for (int k = 0; k < r.size[v]; k++)
+      if (r.choice[v][k] == x[v]) r.now[v] = k;
+    assert(r.choice[v][r.now[v]] == x[v] && "a round's result is among the choices that it began with");
   }
-  read_off(r, out);
-  return narrowed;
+  return r;
+}
+
+static void finish(Round *r) {
+  for (int v; (v = smallest(r)) >= 0; eliminate(r, v))
+    if (table_size(r, v) > r->max_table) make_room(r, v);
 }
 
 double minsum_improve(const MinSum *p, int *x, int64_t max_table, bool hold, bool *exact) {
-  Arena *outer = arena_new();
+  static const int SHARE[] = {1 << 20, 2, 1 << 20, 4};
+  Arena *outer = arena_new(), *shared = NULL;
+  Round begun = {0};
   double cost = minsum_cost(p, x);
-  bool *before = NULL;
   int since = 0;
-  *exact = true;
-  for (int i = 0; i < MAX_ROUNDS && since < 2; i++) {
+  bool solved = false;
+  for (int i = 0; i < MAX_ROUNDS && since < 2 && !solved; i++) {
+    if (!shared || !begins_alike(&begun, x)) {
+      if (shared) arena_free(shared);
+      shared = arena_new();
+      begun = (Round){.p = p, .arena = shared, .max_table = max_table, .before = begun.before};
+      solved = begin(&begun, x);
+      *exact = solved && i == 0;
+    }
     Arena *arena = arena_new();
-    Round r = {.p = p,
-               .arena = arena,
-               .max_table = max_table,
-               .share = hold == (i % 2 == 0) ? 1 << 20
-                        : i % 4 < 2          ? 2
-                                             : 4,
-               .before = before};
+    Round r = solved ? begun : resume(&begun, arena, x);
+    r.share = SHARE[(i + !hold) % 4];
     r.narrowed = NEW_ARRAY(outer, bool, p->n + 1);
     int *out = NEW_ARRAY(arena, int, p->n + 1);
-    bool again = solve(&r, x, out);
+    finish(&r);
+    read_off(&r, out);
     double now = minsum_cost(p, out);
     since = now < cost ? 0 : since + 1;
     if (now < cost) memcpy(x, out, sizeof *x * (size_t)p->n), cost = now;
-    before = r.narrowed;
+    begun.before = r.narrowed;
     arena_free(arena);
-    if (!again) break;
-    *exact = false;
   }
+  arena_free(shared);
   arena_free(outer);
   return cost;
 }

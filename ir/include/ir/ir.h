@@ -30,7 +30,7 @@ typedef struct {
 /* A part of an axis of size S, in text `axis(pre:size)`: the coordinate c of the axis counts as
    (c / (S / (pre * size))) % size. The whole axis has pre = 1, size = S and prints as its name. */
 typedef struct {
-  int axis, pre, size; /* int: types hold many of these, and a mesh has at most 2^20 devices */
+  int axis : 8, pre : 24, size; /* two words: types hold many of these, and a mesh has at most 2^20 devices */
 } AxisPart;
 
 /* What an op reads of a dim along which it is not simply split as that dim is: x[2*i + p - 1], i split. The split's parts
