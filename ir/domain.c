@@ -258,12 +258,14 @@ static Num mod_hash(Domain *d, int which, Num a, Num b) { /* never 0 */
 }
 static Num mod_inverse(Domain *d, Num a) { /* Euclid; of 0 a hash */
   if (a.i == 0) return mod_hash(d, EX_DIV, a, a);
+  if (a.i == d->divisor.i) return d->inverse; /* rows are divided by one number */
   int64_t r0 = P, r1 = mod_positive(a), t0 = 0, t1 = 1;
   while (r1 != 0) {
     int64_t q = r0 / r1, r2 = r0 - q * r1, t2 = t0 - q * t1;
     r0 = r1, r1 = r2, t0 = t1, t1 = t2;
   }
-  return mod_signed(t0 < 0 ? t0 + P : t0);
+  d->divisor = a, d->inverse = mod_signed(t0 < 0 ? t0 + P : t0);
+  return d->inverse;
 }
 static int64_t m_order(Domain *d, Num a) { return token(a) ? a.i : m_mul(d, a, whole((int64_t)(d->key >> 5) | 1)).i; }
 static Num m_exceeds(Domain *d, Num a, Num b) { return whole(!is_nan(a) && !is_nan(b) && m_order(d, a) > m_order(d, b)); }

@@ -23,9 +23,10 @@
 
 typedef struct {
   DomainKind kind;
-  int64_t exact;  /* DOMAIN_INT: the largest magnitude that counts as exact */
-  uint64_t key;   /* of the hashes that stand for scalar functions */
-  uint64_t noise; /* of DOMAIN_F64: its generator's state, or 0 */
+  int64_t exact;        /* DOMAIN_INT: the largest magnitude that counts as exact */
+  uint64_t key;         /* of the hashes that stand for scalar functions */
+  uint64_t noise;       /* of DOMAIN_F64: its generator's state, or 0 */
+  Num divisor, inverse; /* DOMAIN_MOD: the last division */
   bool failed;
   char why[320];
 } Domain;
@@ -113,6 +114,13 @@ typedef struct {
 Loop loop_range(int from, int to);
 bool loop_first(Point *p, const Loop *l);
 bool loop_next(Point *p, const Loop *l);
+
+int64_t loop_points(const Point *p, const Loop *l);
+
+/* The node's values at all points of a loop, `count` of them, one at least; the other indices stand where p has them. More
+   than BATCH are looked at one by one. */
+enum { BATCH = 64 };
+void node_values(Point *p, const Node *n, const Loop *l, int64_t count, Num *out);
 
 /* ---- eval_space.c, eval_attention.c, eval_layout.c, eval_arena.c ---- */
 typedef void EvalFn(Point *p);

@@ -16,8 +16,9 @@
 
 typedef struct {
   Loop rows, features, keys, dots;
-  int64_t nkeys;
-  Num *score, *weight, *slope; /* per key */
+  int64_t nkeys, ndots;
+  Num *score, *weight, *slope, *dot, *v; /* per key, v of one feature */
+  Num *q, *k, *dq;                       /* per contracted point; k per key and point */
   DType d;
   ScalarFn *add, *sub, *mul, *div, *max;
 } Attention;
@@ -34,10 +35,10 @@ static Attention attention_of(Point *p) {
     if (!row[i]) a.features.index[a.features.n++] = i;
   a.keys = loop_range(op->space.nout, op->space.nout + op->nkey);
   a.dots = loop_range(op->space.nout + op->nkey, op->space.n);
-  a.nkeys = 1;
-  for (int k = 0; k < a.keys.n; k++) a.nkeys *= max_i64(p->hi[a.keys.index[k]] - p->lo[a.keys.index[k]], 0);
-  Num *scratch = eval_scratch(p->run, 3 * a.nkeys);
-  a.score = scratch, a.weight = scratch + a.nkeys, a.slope = scratch + 2 * a.nkeys;
+  a.nkeys = loop_points(p, &a.keys), a.ndots = loop_points(p, &a.dots);
+  Num *scratch = eval_scratch(p->run, 5 * a.nkeys + (2 + a.nkeys) * a.ndots);
+  a.score = scratch, a.weight = a.score + a.nkeys, a.slope = a.weight + a.nkeys, a.dot = a.slope + a.nkeys;
+  a.v = a.dot + a.nkeys, a.q = a.v + a.nkeys, a.dq = a.q + a.ndots, a.k = a.dq + a.ndots;
   DomainKind k = p->d->kind;
   a.add = domain_fn(k, a.d, EX_ADD), a.sub = domain_fn(k, a.d, EX_SUB), a.mul = domain_fn(k, a.d, EX_MUL);
   a.div = domain_fn(k, a.d, EX_DIV), a.max = domain_fn(k, a.d, EX_MAX);
@@ -48,18 +49,21 @@ static Num operand(Point *p, int read) { return node_value(p, p->plan->operand[r
 
 static Num zero(const Point *p, DType d) { return domain_identity(p->d->kind, d, RED_SUM); }
 
-static void find_dot(Point *p, const Attention *a) {
-  p->dot = zero(p, a->d);
-  for (bool go = loop_first(p, &a->dots); go; go = loop_next(p, &a->dots))
-    p->dot = a->add(p->d, p->dot, a->mul(p->d, operand(p, READ_Q), operand(p, READ_K)));
+static void operands(Point *p, int read, const Loop *l, int64_t count, Num *out) {
+  if (count) node_values(p, p->plan->operand[read], l, count, out);
 }
 
-/* Fills a->score and returns the largest. */
+/* Fills q, k, dot and score, and returns the largest. */
 static Num find_scores(Point *p, const Attention *a) {
   Num top = domain_identity(p->d->kind, a->d, RED_MAX);
   int64_t u = 0;
+  operands(p, READ_Q, &a->dots, a->ndots, a->q); /* the same for all keys */
   for (bool go = loop_first(p, &a->keys); go; go = loop_next(p, &a->keys), u++) {
-    find_dot(p, a);
+    Num *k = a->k + u * a->ndots;
+    operands(p, READ_K, &a->dots, a->ndots, k);
+    p->dot = zero(p, a->d);
+    for (int64_t c = 0; c < a->ndots; c++) p->dot = a->add(p->d, p->dot, a->mul(p->d, a->q[c], k[c]));
+    a->dot[u] = p->dot;
     a->score[u] = node_value(p, p->plan->body);
     top = a->max(p->d, top, a->score[u]);
   }
@@ -86,9 +90,8 @@ static void attend_row(Point *p, Attention *a) {
   *row_place(p, a, lse) = empty ? none : a->add(p->d, top, log_sum);
   for (bool go = loop_first(p, &a->features); go; go = loop_next(p, &a->features)) {
     Num acc = zero(p, a->d);
-    int64_t u = 0;
-    for (bool more = loop_first(p, &a->keys); more && !empty; more = loop_next(p, &a->keys), u++)
-      acc = a->add(p->d, acc, a->mul(p->d, a->weight[u], operand(p, READ_V)));
+    operands(p, READ_V, &a->keys, a->nkeys, a->v);
+    for (int64_t u = 0; u < a->nkeys && !empty; u++) acc = a->add(p->d, acc, a->mul(p->d, a->weight[u], a->v[u]));
     int64_t at = held_place(out, p->i);
     if (at < 0) internal_error("%s: the result is not split as its indices are", eval_where(p->run, p->op));
     out->at[at] = empty ? acc : a->div(p->d, acc, sum);
@@ -215,8 +218,9 @@ static Num find_slopes(Point *p, Attention *a) {
     Num da = operand(p, READ_DA);
     mean = a->add(p->d, mean, a->mul(p->d, da, operand(p, READ_A)));
     int64_t u = 0;
+    operands(p, READ_V, &a->keys, a->nkeys, a->v);
     for (bool more = loop_first(p, &a->keys); more; more = loop_next(p, &a->keys), u++) {
-      a->slope[u] = a->add(p->d, a->slope[u], a->mul(p->d, da, operand(p, READ_V)));
+      a->slope[u] = a->add(p->d, a->slope[u], a->mul(p->d, da, a->v[u]));
       add_at(p, READ_V, p->op->read[READ_V], a->mul(p->d, a->weight[u], da));
     }
   }
@@ -227,17 +231,21 @@ static void attend_row_back(Point *p, Attention *a) {
   Num none = domain_identity(p->d->kind, a->d, RED_MAX);
   find_scores(p, a);
   Num mean = find_slopes(p, a);
-  int64_t u = 0;
+  int64_t u = 0, c = 0;
+  for (int64_t i = 0; i < a->ndots; i++) a->dq[i] = zero(p, a->d);
   for (bool go = loop_first(p, &a->keys); go; go = loop_next(p, &a->keys), u++) {
     if (domain_equal(p->d->kind, a->d, a->score[u], none)) continue;
-    find_dot(p, a);
+    p->dot = a->dot[u];
     Walk w = {p, a, zero(p, a->d)};
     walk(&w, p->plan->body, a->mul(p->d, a->weight[u], a->sub(p->d, a->slope[u], mean)));
-    for (bool more = loop_first(p, &a->dots); more; more = loop_next(p, &a->dots)) {
-      add_at(p, READ_Q, p->op->read[READ_Q], a->mul(p->d, w.dot_slope, operand(p, READ_K)));
-      add_at(p, READ_K, p->op->read[READ_K], a->mul(p->d, w.dot_slope, operand(p, READ_Q)));
+    c = 0;
+    for (bool more = loop_first(p, &a->dots); more; more = loop_next(p, &a->dots), c++) {
+      a->dq[c] = a->add(p->d, a->dq[c], a->mul(p->d, w.dot_slope, a->k[u * a->ndots + c]));
+      add_at(p, READ_K, p->op->read[READ_K], a->mul(p->d, w.dot_slope, a->q[c]));
     }
   }
+  c = 0;
+  for (bool go = loop_first(p, &a->dots); go; go = loop_next(p, &a->dots), c++) add_at(p, READ_Q, p->op->read[READ_Q], a->dq[c]);
 }
 
 void eval_attention_grad(Point *p) {

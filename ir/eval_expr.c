@@ -4,7 +4,9 @@
 
      %x[2*b, t - 1] over t in [1, 4)   ->   base - 1 * stride_t + i_b * 2 * stride_b + i_t * stride_t
 
-   The general read checks every index: outside the dim it is `else`, outside what the rank holds a fault. */
+   The general read checks every index: outside the dim it is `else`, outside what the rank holds a fault.
+
+   A body may be asked for its values at all points of a box at once: one walk down its nodes, each a short loop. */
 #include "eval.h"
 
 /* ---- compiling ---- */
@@ -225,6 +227,61 @@ Num node_value(Point *p, const Node *n) {
   return n->fn(p->d, a, n->arg[1] ? node_value(p, n->arg[1]) : (Num){0});
 }
 
+/* ---- values at many points ---- */
+
+static void value_each(Point *p, const Node *n, const Loop *l, Num *out) {
+  for (bool go = loop_first(p, l); go; go = loop_next(p, l)) *out++ = node_value(p, n);
+}
+
+static Num *copy_points(const Num *from, int n, const int64_t *count, const int64_t *step, Num *out) {
+  if (n == 0) {
+    *out = *from;
+    return out + 1;
+  }
+  for (int64_t i = 0; i < *count; i++, from += *step) {
+    if (n == 1)
+      *out++ = *from;
+    else
+      out = copy_points(from, n - 1, count + 1, step + 1, out);
+  }
+  return out;
+}
+
+static void read_values(Point *p, const Read *r, const Loop *l, Num *out) {
+  int64_t at = r->base, count[MAX_INDEX], step[MAX_INDEX];
+  loop_first(p, l);
+  for (int i = 0; i < r->n; i++) at += r->stride[i] * p->i[r->index[i]];
+  for (int k = 0; k < l->n; k++) {
+    count[k] = p->hi[l->index[k]] - p->lo[l->index[k]], step[k] = 0;
+    for (int i = 0; i < r->n; i++)
+      if (r->index[i] == l->index[k]) step[k] += r->stride[i];
+  }
+  copy_points(r->held->at + at, l->n, count, step, out);
+}
+
+static void apply_second(Point *p, const Node *n, const Loop *l, int64_t count, Num *out) {
+  Num second[BATCH];
+  node_values(p, n->arg[1], l, count, second);
+  for (int i = 0; i < count; i++) out[i] = n->fn(p->d, out[i], second[i]);
+}
+
+void node_values(Point *p, const Node *n, const Loop *l, int64_t count, Num *out) {
+  if (n->op == EX_LITERAL) {
+    for (int i = 0; i < count; i++) out[i] = n->value;
+    return;
+  }
+  if (n->op == EX_READ && n->read->direct) return read_values(p, n->read, l, out);
+  bool single = n->op == EX_READ || n->op == EX_INDEX || n->op == EX_DOT || n->op == EX_WHERE;
+  if (single || count > BATCH) return value_each(p, n, l, out);
+  node_values(p, n->arg[0], l, count, out);
+  if (n->op == EX_CAST)
+    for (int i = 0; i < count; i++) out[i] = domain_cast(p->d, n->arg[0]->dtype, n->dtype, out[i]);
+  else if (n->arg[1])
+    apply_second(p, n, l, count, out);
+  else
+    for (int i = 0; i < count; i++) out[i] = n->fn(p->d, out[i], (Num){0});
+}
+
 Num *node_place(Point *p, const Expr *read, const Held *h) {
   int64_t g[MAX_RANK];
   for (int k = 0; k < read->nix; k++) g[k] = ix_value_at(p, read->ix[k]);
@@ -233,6 +290,12 @@ Num *node_place(Point *p, const Expr *read, const Held *h) {
 }
 
 /* ---- loops ---- */
+
+int64_t loop_points(const Point *p, const Loop *l) {
+  int64_t n = 1;
+  for (int k = 0; k < l->n; k++) n *= max_i64(0, p->hi[l->index[k]] - p->lo[l->index[k]]);
+  return n;
+}
 
 Loop loop_range(int from, int to) {
   Loop l = {.n = to - from};

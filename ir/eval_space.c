@@ -22,22 +22,61 @@ static Num *result_place(Point *p, Held *h) {
   return &h->at[at];
 }
 
+static bool is_result_box(const Point *p, const Held *h) {
+  bool same = true;
+  for (int k = 0; k < h->rank; k++) same = same && h->lo[k] == p->lo[k] && h->size[k] == p->hi[k] - p->lo[k];
+  return same;
+}
+
+/* Results one after the other, each folded from so many points in a row. */
+typedef struct {
+  Num *at, acc, identity;
+  ScalarFn *fold; /* or NULL: one point, one result */
+  int64_t each, have;
+  DType d;
+} Results;
+
+static void take_values(Point *p, Results *r, int count, const Num *v) {
+  for (int i = 0; i < count; i++) {
+    r->acc = r->fold ? r->fold(p->d, r->acc, v[i]) : v[i];
+    if (++r->have < r->each) continue;
+    *r->at++ = fit(p, r->d, r->acc);
+    r->acc = r->identity, r->have = 0;
+  }
+}
+
+/* All points in their order, in batches: a piece of one index and all of those behind it. */
+static void nest_batches(Point *p, Results *r) {
+  int n = p->op->space.n, cut = n - 1, behind = 1;
+  while (cut > 0 && behind * (p->hi[cut] - p->lo[cut]) <= BATCH) behind *= (int)(p->hi[cut] - p->lo[cut]), cut--;
+  Loop outer = loop_range(0, cut), batch = loop_range(cut, n);
+  int64_t lo = p->lo[cut], hi = p->hi[cut], piece = BATCH / behind;
+  Num v[BATCH];
+  for (bool go = loop_first(p, &outer); go && !p->d->failed; go = loop_next(p, &outer)) {
+    for (int64_t at = lo; at < hi; at += piece) {
+      p->lo[cut] = at, p->hi[cut] = min_i64(at + piece, hi);
+      int count = (int)loop_points(p, &batch);
+      node_values(p, p->plan->body, &batch, count, v);
+      take_values(p, r, count, v);
+    }
+    p->lo[cut] = lo, p->hi[cut] = hi;
+  }
+}
+
 void eval_nest(Point *p) {
   const Op *op = p->op;
   Held *h = out_held(p, 0);
-  DType d = out_dtype(p, 0);
-  Loop outer = loop_range(0, op->space.nout), inner = loop_range(op->space.nout, op->space.n);
-  ScalarFn *fold = op->reduce ? domain_reduce(p->d->kind, d, op->reduce) : NULL;
-  Num identity = domain_identity(p->d->kind, d, op->reduce);
-  for (bool go = loop_first(p, &outer); go && !p->d->failed; go = loop_next(p, &outer)) {
-    Num acc = identity;
-    if (!fold)
-      acc = node_value(p, p->plan->body);
-    else
-      for (bool more = loop_first(p, &inner); more; more = loop_next(p, &inner))
-        acc = fold(p->d, acc, node_value(p, p->plan->body));
-    *result_place(p, h) = fit(p, d, acc);
-  }
+  Loop inner = loop_range(op->space.nout, op->space.n);
+  Results r = {.at = h->at, .d = out_dtype(p, 0), .each = loop_points(p, &inner)};
+  if (h->n == 0) return;
+  if (!is_result_box(p, h)) domain_fail(p->d, "the index space of rank %d is not the box of its result", p->rank);
+  r.acc = r.identity = domain_identity(p->d->kind, r.d, op->reduce);
+  if (op->reduce) r.fold = domain_reduce(p->d->kind, r.d, op->reduce);
+  for (int64_t e = 0; e < h->n && r.each == 0; e++) h->at[e] = r.identity;
+  if (r.each == 0 || p->d->failed) return;
+  if (op->space.n > 0) return nest_batches(p, &r);
+  Num v = node_value(p, p->plan->body);
+  take_values(p, &r, 1, &v);
 }
 
 /* The indices that a scatter runs over: all but those that only stand for a row added to by value. */

@@ -26,12 +26,13 @@ char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf,
 #define NEW_ARRAY(a, T, n) ((T *)arena_alloc((a), size_mul(sizeof(T), (size_t)(n))))
 
 /* Growable array: `VEC(int) v = {0}; vec_push(arena, v, 3); for (int i = 0; i < v.n; i++) v.at[i]`. */
-#define VEC(T)                                                                                                                   \
-  struct {                                                                                                                       \
-    T *at;                                                                                                                       \
-    int n, cap;                                                                                                                  \
+#define VEC(T)  \
+  struct {      \
+    T *at;      \
+    int n, cap; \
   }
-#define vec_push(a, v, x) (vec_grow((a), (void **)&(v).at, (v).n, &(v).cap, sizeof(*(v).at)), (void)((v).at[(v).n++] = (x)))
+#define vec_push(a, v, x) \
+  (vec_grow((a), (void **)&(v).at, (v).n, &(v).cap, sizeof(*(v).at)), (void)((v).at[(v).n++] = (x)))
 void vec_grow(Arena *a, void **at, int n, int *cap, size_t item);
 
 /* String builder; `s.at` is always terminated once something was written. */
@@ -48,7 +49,7 @@ bool checked_mul(int64_t a, int64_t b, int64_t *out); /* false on overflow */
 bool checked_add(int64_t a, int64_t b, int64_t *out);
 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; } /* a >= 0, b > 0 */
-static inline int64_t floor_div(int64_t a, int64_t b) {                          /* b > 0; rounds toward minus infinity */
+static inline int64_t floor_div(int64_t a, int64_t b) { /* b > 0; rounds toward minus infinity */
   int64_t q = a / b;
   return q - (a % b != 0 && a < 0);
 }
