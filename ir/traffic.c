@@ -305,25 +305,42 @@ static bool apart(const Needs *s) {
   return !shared || (single && nothing);
 }
 
-/* The most that a rank lacks, rank by rank. */
-static int64_t most_together(const Atoms *x, const Needs *s, const Type *from, const Type *to) {
-  Dealt had[MAX_RANK], wanted[MAX_RANK];
+/* What each rank wants and holds of that, with all that is the same for all ranks made ready. */
+typedef struct {
+  int n;
+  int64_t want, held;
+  Dealt had[MAX_RANK], wanted[MAX_RANK]; /* the dims that vary */
+} Ready;
+
+static void make_ready(Ready *r, const Mesh *m, const Needs *s, const Type *from, const Type *to) {
+  r->n = s->n, r->want = s->want, r->held = s->held;
   for (int i = 0; i < s->n; i++) {
     int d = s->dim[i].dim;
-    had[i] = dealt_out(x->mesh, &from->dim[d].split, to->dim[d].size);
-    wanted[i] = dealt_out(x->mesh, &to->dim[d].split, to->dim[d].size);
+    r->had[i] = dealt_out(m, &from->dim[d].split, to->dim[d].size);
+    r->wanted[i] = dealt_out(m, &to->dim[d].split, to->dim[d].size);
   }
+}
+
+static void look_up(const Ready *r, int64_t rank, int64_t *want, int64_t *held) {
+  *want = r->want, *held = r->held;
+  for (int i = 0; i < r->n; i++) {
+    int64_t lo, hi, l, h;
+    dealt_range(&r->had[i], rank, &lo, &hi);
+    dealt_range(&r->wanted[i], rank, &l, &h);
+    *want *= h - l, *held *= max_i64(0, min_i64(h, hi) - max_i64(l, lo));
+  }
+}
+
+/* The most that a rank lacks, rank by rank. */
+static int64_t most_together(const Atoms *x, const Needs *s, const Type *from, const Type *to) {
+  Ready r;
+  make_ready(&r, x->mesh, s, from, to);
   int64_t most = 0;
   Walk w;
   walk_start(&w, x, s->atoms, 0);
   do {
-    int64_t want = s->want, held = s->held;
-    for (int i = 0; i < s->n; i++) {
-      int64_t lo, hi, l, h;
-      dealt_range(&had[i], w.rank, &lo, &hi);
-      dealt_range(&wanted[i], w.rank, &l, &h);
-      want *= h - l, held *= max_i64(0, min_i64(h, hi) - max_i64(l, lo));
-    }
+    int64_t want, held;
+    look_up(&r, w.rank, &want, &held);
     most = max_i64(most, want - held);
   } while (walk_next(&w));
   return most;
@@ -553,41 +570,65 @@ int64_t move_sent(const Mesh *m, OpKind kind, const Type *from, const Type *to) 
   return (int64_t)most * dtype_size(from->dtype);
 }
 
-/* The atoms on which it depends what a rank receives. */
-static uint64_t received_mask(const Atoms *x, const Traffic *v) {
+/* ---- sums over several moves ------------------------------------------------------------------------------------------ */
+
+/* What ranks receive in one of them. */
+typedef struct {
+  Traffic move;
+  int64_t contributors;
+  uint64_t mask; /* the atoms on which it depends */
+  Ready ready;
+} Received;
+
+static void received_start(Received *r, const Atoms *x, const Traffic *v) {
   Needs s;
   const Type *t = v->kind == OP_ALL_REDUCE ? v->from : v->to;
-  if (v->kind == OP_SLICE) return 0;
-  needs_of(x, v->kind == OP_ALL_REDUCE || v->kind == OP_REDUCE_SCATTER ? t : v->from, t, &s);
-  return s.atoms;
+  const Type *had = v->kind == OP_ALL_REDUCE || v->kind == OP_REDUCE_SCATTER ? t : v->from;
+  r->move = *v;
+  r->contributors = contributors(v->from, v->to);
+  if (v->kind == OP_SLICE) return;
+  needs_of(x, had, t, &s);
+  r->mask = s.atoms;
+  make_ready(&r->ready, x->mesh, &s, had, t);
 }
 
-static double received_by(const Mesh *m, int n, const Traffic *move, const uint64_t *mask, uint64_t group, int64_t rank) {
-  double sum = 0;
-  for (int i = 0; i < n; i++)
-    if (mask[i] & group) sum += move[i].times * (double)move_received(m, move[i].kind, move[i].from, move[i].to, rank);
-  return sum;
+/* move_received, times how often. */
+static double received_by(const Received *r, int64_t rank) {
+  int64_t size = dtype_size(r->move.from->dtype), g = r->contributors, want, held, bytes;
+  if (r->move.kind == OP_SLICE) return 0;
+  look_up(&r->ready, rank, &want, &held);
+  if (r->move.kind == OP_ALL_REDUCE)
+    bytes = 2 * (g - 1) * want * size / g;
+  else if (r->move.kind == OP_REDUCE_SCATTER)
+    bytes = (g - 1) * want * size;
+  else
+    bytes = (want - held) * size;
+  return r->move.times * (double)bytes;
 }
 
 /* The moves whose atoms hang together with `group` (which grows to all of these), by the rank that receives most. */
-static double group_most(const Atoms *x, int n, const Traffic *move, const uint64_t *mask, uint64_t *group) {
+static double group_most(const Atoms *x, int n, const Received *move, uint64_t *group) {
   int64_t count = 0;
   double most = 0;
   for (uint64_t before = 0; before != *group;) {
     before = *group;
     for (int i = 0; i < n; i++)
-      if (mask[i] & *group) *group |= mask[i];
+      if (move[i].mask & *group) *group |= move[i].mask;
   }
-  for (int i = 0; i < n; i++) count += (mask[i] & *group) != 0;
+  for (int i = 0; i < n; i++) count += (move[i].mask & *group) != 0;
   if (count * mask_count(x, *group) > MAX_SUM_WALK) {
-    for (int i = 0; i < n; i++)
-      if (mask[i] & *group) most += move[i].times * (double)move_bytes(x->mesh, move[i].kind, move[i].from, move[i].to);
+    for (int i = 0; i < n; i++) {
+      const Traffic *v = &move[i].move;
+      if (move[i].mask & *group) most += v->times * (double)move_bytes(x->mesh, v->kind, v->from, v->to);
+    }
     return most;
   }
   Walk w;
   walk_start(&w, x, *group, 0);
   do {
-    double sum = received_by(x->mesh, n, move, mask, *group, w.rank);
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+      if (move[i].mask & *group) sum += received_by(&move[i], w.rank);
     most = sum > most ? sum : most;
   } while (walk_next(&w));
   return most;
@@ -596,18 +637,19 @@ static double group_most(const Atoms *x, int n, const Traffic *move, const uint6
 double moves_most(Arena *a, const Mesh *m, int n, const Traffic *move) {
   Atoms x;
   const Type **types = NEW_ARRAY(a, const Type *, 2 * (int64_t)n + 1);
-  uint64_t *mask = NEW_ARRAY(a, uint64_t, n + 1), done = 0;
+  Received *all = NEW_ARRAY(a, Received, n + 1);
+  uint64_t done = 0;
   double sum = 0;
   for (int i = 0; i < n; i++) types[2 * i] = move[i].from, types[2 * i + 1] = move[i].to;
   atoms_of(&x, m, 2 * n, types);
   for (int i = 0; i < n; i++) {
-    mask[i] = received_mask(&x, &move[i]);
-    if (!mask[i]) sum += move[i].times * (double)move_received(m, move[i].kind, move[i].from, move[i].to, 0);
+    received_start(&all[i], &x, &move[i]);
+    if (!all[i].mask) sum += received_by(&all[i], 0);
   }
   for (int i = 0; i < n; i++) {
-    if (!mask[i] || (mask[i] & done)) continue;
-    uint64_t group = mask[i];
-    sum += group_most(&x, n, move, mask, &group);
+    if (!all[i].mask || (all[i].mask & done)) continue;
+    uint64_t group = all[i].mask;
+    sum += group_most(&x, n, all, &group);
     done |= group;
   }
   return sum;
