@@ -138,7 +138,7 @@ typedef struct {
 } Cursor;
 
 typedef struct {
-  int n;                        /* variables that stay */
+  int n, var[MAX_SCOPE];        /* variables that stay and have a choice; the last one where none has */
   int64_t block[MAX_SCOPE + 1]; /* entries that have the choices of the first i in common */
   int size[MAX_SCOPE];
   Cursor *c; /* factors [first[i], first[i + 1]) are known with the first i */
@@ -149,14 +149,14 @@ typedef struct {
 } Table;
 
 /* Also how many of the variables that stay must be known to know the factor's entries. */
-static Cursor cursor(const Round *r, const Factor *f, int v, const Factor *out, int *known) {
+static Cursor cursor(const Round *r, const Factor *f, int v, const Table *t, int *known) {
   Cursor c = {.cost = f->cost};
   int64_t stride = 1;
   *known = 0;
   for (int i = f->n - 1; i >= 0; stride *= r->size[f->var[i--]]) {
     if (f->var[i] == v) c.own = stride;
-    for (int k = 0; k < out->n; k++) {
-      if (out->var[k] != f->var[i]) continue;
+    for (int k = 0; k < t->n; k++) {
+      if (t->var[k] != f->var[i]) continue;
       c.step[k] = stride;
       if (k >= *known) *known = k + 1;
     }
@@ -164,11 +164,11 @@ static Cursor cursor(const Round *r, const Factor *f, int v, const Factor *out, 
   return c;
 }
 
-static void place_cursors(Table *t, const Round *r, int v, const Factor *out) {
+static void place_cursors(Table *t, const Round *r, int v) {
   int nf = r->kept[v].n, n = 0, *known = NEW_ARRAY(r->arena, int, nf + 1);
   Cursor *c = NEW_ARRAY(r->arena, Cursor, nf + 1);
   t->c = NEW_ARRAY(r->arena, Cursor, nf + 1);
-  for (int f = 0; f < nf; f++) c[f] = cursor(r, &r->factor.at[r->kept[v].at[f]], v, out, &known[f]);
+  for (int f = 0; f < nf; f++) c[f] = cursor(r, &r->factor.at[r->kept[v].at[f]], v, t, &known[f]);
   for (int i = 0; i <= t->n; i++) {
     t->first[i] = n;
     for (int f = 0; f < nf; f++)
@@ -178,10 +178,12 @@ static void place_cursors(Table *t, const Round *r, int v, const Factor *out) {
 }
 
 static void table_start(Table *t, const Round *r, int v, const Factor *out) {
-  *t = (Table){.n = out->n, .out = out->cost};
-  place_cursors(t, r, v, out);
+  *t = (Table){.out = out->cost};
+  for (int i = 0; i < out->n; i++)
+    if (r->size[out->var[i]] > 1 || (i == out->n - 1 && t->n == 0)) t->var[t->n++] = out->var[i];
+  place_cursors(t, r, v);
   t->block[t->n] = 1;
-  for (int i = t->n - 1; i >= 0; i--) t->size[i] = r->size[out->var[i]], t->block[i] = t->block[i + 1] * t->size[i];
+  for (int i = t->n - 1; i >= 0; i--) t->size[i] = r->size[t->var[i]], t->block[i] = t->block[i + 1] * t->size[i];
   t->row = NEW_ARRAY(r->arena, double, t->size[t->n - 1]);
   for (int i = 0; i <= t->n; i++) {
     t->choice[i] = NEW_ARRAY(r->arena, int, r->size[v]);
@@ -203,6 +205,12 @@ static int add_known(Table *t, int i, int n, const int *choice, const double *su
   return left;
 }
 
+static double lesser(double a, double b) { return b < a ? b : a; }
+
+static void add_row(double *restrict row, const double *restrict cost, int64_t step, int size) {
+  for (int x = 0; x < size; x++) row[x] += cost[x * step];
+}
+
 /* The entries of all choices of the innermost variable that stays, side by side. */
 static void fill_row(Table *t, int n) {
   const Cursor *c = t->c + t->first[t->n], *end = t->c + t->first[t->n + 1];
@@ -212,16 +220,15 @@ static void fill_row(Table *t, int n) {
   for (int k = 0; k < n; k++) {
     double known = t->sum[last][k];
     int64_t choice = t->choice[last][k];
-    for (int x = 0; x < size; x++) row[x] = known;
-    for (const Cursor *f = c; f + 1 < end; f++) {
-      const double *restrict cost = f->cost + f->at + choice * f->own;
-      for (int64_t x = 0, step = f->step[last]; x < size; x++) row[x] += cost[x * step];
-    }
     const double *restrict cost = end[-1].cost + end[-1].at + choice * end[-1].own;
-    for (int64_t x = 0, step = end[-1].step[last]; x < size; x++) {
-      double sum = row[x] + cost[x * step];
-      out[x] = sum < out[x] ? sum : out[x];
+    int64_t step = end[-1].step[last];
+    if (end - c == 1) { /* most have but one */
+      for (int x = 0; x < size; x++) out[x] = lesser(out[x], known + cost[x * step]);
+      continue;
     }
+    for (int x = 0; x < size; x++) row[x] = known;
+    for (const Cursor *f = c; f + 1 < end; f++) add_row(row, f->cost + f->at + choice * f->own, f->step[last], size);
+    for (int x = 0; x < size; x++) out[x] = lesser(out[x], row[x] + cost[x * step]);
   }
   t->out += size;
 }
