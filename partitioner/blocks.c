@@ -19,6 +19,9 @@
                                             %v[b,j], %r[b,j] = topk[q: k*m] %w[b, q // m, q % m]
                                             %i[b,j] = gather %g[b, %r[b,j] // m, %r[b,j] % m]
 
+     %i[b@x] = argmax[e@x] BODY             %w[b@x,j], %q[b@x,j] = topk[e@x] BODY;   j < 1
+                                            %i[b@x]     = nest %q[b,0]                      candidates, to whom they concern
+
    Attention along its keys: blocks_attention.c.
 
    Uneven chunks: past the end a scan adds 0, and a topk sees the least value there is, which never wins: it comes after
@@ -404,6 +407,55 @@ static void block_topk(Block *b) {
   b->op->body = ex_read(a, 0, I32, n + 1, ix, NULL);
 }
 
+/* ---- argmax whose results are spread over the axes of the chunks ------------------------------------------------------ */
+
+static int split_along(const Op *op, const Split *split) {
+  int i = 0;
+  while (!(split[i].n > 0 && block_along(op, i))) i++;
+  return i;
+}
+
+/* Is it the best of candidates, each sent to whom it concerns? Numbers are row-major, so chunks are of the first index. */
+static bool takes_candidates(const Op *op, const Split *split) {
+  const Space *s = &op->space;
+  if (op->kind != OP_ARGMAX || s->n + 1 >= MAX_INDEX || s->nout + 1 >= MAX_RANK || split[s->nout].n == 0) return false;
+  for (int i = s->nout + 1; i < s->n; i++)
+    if (split[i].n > 0) return false;
+  for (int i = 0; i < s->nout; i++)
+    for (int k = 0; k < split[i].n; k++)
+      if (split_uses(&split[s->nout], split[i].part[k])) return true;
+  return false;
+}
+
+static Space with_winner(const Space *of) {
+  Space s = *of;
+  for (int i = s.n++; i > s.nout; i--) s.idx[i] = s.idx[i - 1];
+  s.idx[s.nout++] = (Index){.name = "best", .range = 1};
+  return s;
+}
+
+/* The argmax reads what a topk of one, which comes before it in blocks, gives. */
+static void block_candidates(Block *b) {
+  Arena *a = b->m->arena;
+  int n = b->op->space.nout;
+  const Pending none = {0};
+  Op *best = block_new_op(b, OP_TOPK);
+  take_operands(b, best);
+  best->space = with_winner(&b->op->space);
+  IExpr *by[MAX_INDEX], *first[MAX_RANK];
+  for (int i = 0; i < b->op->space.n; i++) by[i] = ix_index(a, i < n ? i : i + 1);
+  best->body = ex_substitute(a, b->op->body, by, NULL);
+  ir_out(b->m, best, arena_printf(a, "%s.best", b->name), block_type(&best->space, n + 1, best->body->dtype, &none));
+  ValueId place = ir_out(b->m, best, arena_printf(a, "%s.place", b->name), block_type(&best->space, n + 1, I32, &none));
+  block_op(b->m, b->region, best);
+  ir_append(b->m, b->region, best);
+  block_become(b->op, OP_NEST);
+  b->op->space.n = n;
+  for (int i = 0; i < n; i++) first[i] = ix_index(a, i);
+  first[n] = ix_const(a, 0);
+  b->op->body = block_read_value(b, b->op, place, n + 1, first);
+}
+
 /* ---- which ops, what they exchange --------------------------------------------------------------------------------- */
 
 bool block_needed(const Op *op, const Split *split) {
@@ -430,14 +482,25 @@ void block_chunk_splits(const Op *op, const Split *split, Split *out) {
   }
 }
 
-static int split_along(const Op *op, const Split *split) {
-  int i = 0;
-  while (!(split[i].n > 0 && block_along(op, i))) i++;
-  return i;
-}
-
 static void set_splits(Space *s, const Split *split) {
   for (int i = 0; i < s->n; i++) s->idx[i].split = split[i];
+}
+
+/* Of values and their places: s has a topk's space, split as its chunks are. */
+static void candidate_moves(Arena *a, const Space *s, const Deal *deal, DType d, const Pending *sums, const Split *split,
+                            BlockMove *out) {
+  Space all = candidate_space(a, s, deal);
+  Type t = block_type(&all, all.nout, d, sums);
+  out[0] = (BlockMove){t, spread(without_split(t, all.nout - 2), all.nout - 2, split)};
+  out[1] = out[0];
+  out[1].from.dtype = out[1].to.dtype = I32;
+}
+
+static void argmax_moves(const Op *op, const Space *s, const Split *split, BlockMove *out) {
+  Type t = argmax_type(s, op->body->dtype, RED_MAX);
+  out[0] = (BlockMove){t, block_completed(t)};
+  t = argmax_type(s, I32, RED_MIN);
+  out[1] = (BlockMove){t, spread(block_completed(t), s->nout, split)};
 }
 
 int block_moves(const Module *m, const Op *op, const Split *split, const Pending *sums, BlockMove *out) {
@@ -448,32 +511,26 @@ int block_moves(const Module *m, const Op *op, const Split *split, const Pending
   DType d = op->body->dtype;
   int i = split_along(op, split);
   Deal deal = deal_of(&s, &split[i], i);
-  Type t;
+  if (takes_candidates(op, split)) {
+    s = with_winner(&s);
+    deal.index++;
+    candidate_moves(m->arena, &s, &deal, d, sums, split, out);
+    return 2;
+  }
   switch (op->kind) {
-  case OP_SCAN:
+  case OP_SCAN: {
     s.idx[i] = chunk_index(m->arena, &op->space.idx[i], &deal);
-    t = block_type(&s, s.nout, d, sums);
+    Type t = block_type(&s, s.nout, d, sums);
     out[0] = (BlockMove){t, without_split(t, i)};
     return 1;
-  case OP_TOPK:
-    s = candidate_space(m->arena, &s, &deal);
-    t = block_type(&s, s.nout, d, sums);
-    out[0] = (BlockMove){t, spread(without_split(t, s.nout - 2), s.nout - 2, split)};
-    out[1] = out[0];
-    out[1].from.dtype = out[1].to.dtype = I32;
-    return 2;
+  }
+  case OP_TOPK: candidate_moves(m->arena, &s, &deal, d, sums, split, out); return 2;
   case OP_ATTENTION: return block_attention_moves(op, &s, out);
-  default:
-    t = argmax_type(&s, d, RED_MAX);
-    out[0] = (BlockMove){t, block_completed(t)};
-    t = argmax_type(&s, I32, RED_MIN);
-    out[1] = (BlockMove){t, spread(block_completed(t), s.nout, split)};
-    return 2;
+  default: argmax_moves(op, &s, split, out); return 2;
   }
 }
 
 static bool counts_again(const Op *op, int i) {
-  if (op->kind == OP_TOPK) return i < op->space.nout;
   if (op->kind != OP_ATTENTION || block_along(op, i)) return true;
   int row[MAX_RANK], n = attention_rows(op, row), k = 0;
   while (k < n && row[k] != i) k++;
@@ -483,14 +540,16 @@ static bool counts_again(const Op *op, int i) {
 double block_points(const Op *op, const Split *split) {
   const Space *s = &op->space;
   int along = split_along(op, split);
+  bool merges = op->kind == OP_TOPK || takes_candidates(op, split);
   double points = 1;
   Split chunk[MAX_INDEX];
   block_chunk_splits(op, split, chunk);
   for (int i = 0; i < s->n; i++)
-    if (counts_again(op, i)) points *= (double)split_capacity(op->kind == OP_TOPK ? &split[i] : &chunk[i], s->idx[i].range);
-  if (op->kind != OP_TOPK) return points; /* argmax: a second time; scan: offsets are added; attention: its scores */
+    if (merges ? i < s->nout : counts_again(op, i))
+      points *= (double)split_capacity(merges ? &split[i] : &chunk[i], s->idx[i].range);
+  if (!merges) return points; /* argmax: a second time; scan: offsets are added; attention: its scores */
   Deal d = deal_of(s, &split[along], along);
-  return points * (double)(d.k * candidates(s, &d)); /* all ranks merge all candidates */
+  return points * (double)(d.k * (op->kind == OP_TOPK ? candidates(s, &d) : 1)); /* who has a result merges its candidates */
 }
 
 void block_op(Module *m, Region *region, Op *op) {
@@ -504,7 +563,7 @@ void block_op(Module *m, Region *region, Op *op) {
   b.name = m->values.at[op->out[0]].name;
   b.sums = m->values.at[op->out[0]].type.pending;
   if (op->kind == OP_SCAN) block_scan(&b);
-  if (op->kind == OP_ARGMAX) block_argmax(&b);
+  if (op->kind == OP_ARGMAX) takes_candidates(op, split) ? block_candidates(&b) : block_argmax(&b);
   if (op->kind == OP_TOPK) block_topk(&b);
   if (op->kind == OP_ATTENTION) block_attention(&b);
 }
