@@ -1,11 +1,13 @@
-/* combine.c: reductions of the same kind over the same axes in the same phase that do not depend on each other become
+/* combine.c: collectives of the same kind over the same axes in the same phase that do not depend on each other become
    one op with several operands, behind the last op that makes one of them and before the first that uses one:
 
      %g1.1: f32[D] = all_reduce %g1        =>     %g1.1: f32[D], %g2.1: f32[D] = all_reduce %g1, %g2
      %g2.1: f32[D] = all_reduce %g2
 
    One call costs one wait of all ranks. A bucket ends at 64 MiB, so that large gradients can still be sent while
-   others are computed.
+   others are computed. Gathers and exchanges share calls too where they are small: a call begins no later for one more
+   than what that one would have waited, if its bytes take less time than a call does. Under the cluster `bytes`, where
+   calls are free, none is.
 
    The other ops of a region stay where they are; n of them leave n + 1 slots, and a reduction may stand in those from
    `lo` to `hi`. Reductions that share a slot can be one call, so buckets are the cliques of an interval graph: taken by
@@ -47,6 +49,7 @@ typedef struct {
 typedef struct {
   Module *m;
   Arena *scratch;
+  const Cluster *cluster;
   int *made;        /* per value: the first slot in which it is there */
   int *used;        /* per value: the last slot before its first use */
   Reduction **from; /* per value: the reduction that makes it, or NULL */
@@ -60,6 +63,17 @@ static bool reduces(const Op *op) { return op->kind == OP_ALL_REDUCE || op->kind
 
 static const Type *type_of(const Combine *c, ValueId v) { return &c->m->values.at[v].type; }
 
+/* Do its bytes take less time than a call? */
+static bool is_small(const Combine *c, const Op *op) {
+  if (!op_is_collective(op->kind)) return false;
+  const Type *from = type_of(c, op->in[0]), *to = type_of(c, op->out[0]);
+  double latency, bandwidth;
+  price_link(&c->m->mesh, c->cluster, from, to, &latency, &bandwidth);
+  return op->nin == 1 && (double)move_bytes(&c->m->mesh, op->kind, from, to) < latency * bandwidth;
+}
+
+static bool joins(const Combine *c, const Op *op) { return reduces(op) || is_small(c, op); }
+
 /* ---- where reductions may stand ------------------------------------------------------------------------------ */
 
 static int64_t op_bytes(const Combine *c, const Op *op) {
@@ -70,8 +84,8 @@ static int64_t op_bytes(const Combine *c, const Op *op) {
 
 static bool alike(const Combine *c, const Kind *k, const Op *op, const Pending *over) {
   const Type *a = type_of(c, k->example->in[0]), *b = type_of(c, op->in[0]);
-  return k->example->kind == op->kind && k->example->phase == op->phase && a->dtype == b->dtype &&
-         a->pending.kind == b->pending.kind && pending_equal(&k->over, over);
+  bool same = k->example->kind == op->kind && k->example->phase == op->phase && pending_equal(&k->over, over);
+  return same && (!reduces(op) || (a->dtype == b->dtype && a->pending.kind == b->pending.kind));
 }
 
 static int kind_of(Combine *c, const Op *op) {
@@ -99,7 +113,7 @@ static void find_makers(Combine *c, const Region *r) {
   c->all.n = c->others.n = c->buckets.n = c->kinds.n = 0;
   for (int i = 0; i < r->ops.n; i++) {
     Op *op = r->ops.at[i];
-    if (reduces(op)) {
+    if (joins(c, op)) {
       add_reduction(c, op, i);
       continue;
     }
@@ -124,7 +138,7 @@ static void find_uses(Combine *c, const Region *r) {
   int slot = c->others.n, next = c->all.n;
   for (int i = r->ops.n - 1; i >= 0; i--) {
     const Op *op = r->ops.at[i];
-    int last = reduces(op) ? latest(c, c->all.at[--next]) : --slot;
+    int last = joins(c, op) ? latest(c, c->all.at[--next]) : --slot;
     for (int k = 0; k < op->nin; k++) c->used[op->in[k]] = (int)min_i64(c->used[op->in[k]], last);
   }
 }
@@ -260,10 +274,11 @@ static void combine_region(Combine *c, Region *r) {
 }
 
 void part_combine(Module *m, PassContext *cx) {
-  (void)cx;
   Arena *scratch = arena_new();
   int n = m->values.n + 1;
-  Combine c = {.m = m, .scratch = scratch, .made = NEW_ARRAY(scratch, int, n), .used = NEW_ARRAY(scratch, int, n)};
+  Combine c = {
+      .m = m, .scratch = scratch, .cluster = cx->cluster, .made = NEW_ARRAY(scratch, int, n), .used = NEW_ARRAY(scratch, int, n)};
+  if (!c.cluster) c.cluster = cluster_default(scratch, &m->mesh);
   c.from = NEW_ARRAY(scratch, Reduction *, n);
   for (int v = 0; v < n; v++) c.used[v] = INT_MAX;
   for (int i = 0; i < m->programs.n; i++) combine_region(&c, m->programs.at[i].body);

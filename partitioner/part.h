@@ -50,6 +50,8 @@ OpKind plan_kind(const Mesh *m, const Type *from, const Type *to);
 
 /* price.c */
 bool price_uniform(const Mesh *m, const Cluster *c); /* all axes are alike */
+/* Of the slowest axis that the step crosses; there is one. */
+void price_link(const Mesh *m, const Cluster *c, const Type *from, const Type *to, double *latency, double *bandwidth);
 Price price_add(Price a, Price b);
 int price_compare(Price a, Price b); /* < 0: a is better: time, then bytes, then steps */
 

@@ -9,20 +9,23 @@ bool price_uniform(const Mesh *m, const Cluster *c) {
   return true;
 }
 
+void price_link(const Mesh *m, const Cluster *c, const Type *from, const Type *to, double *latency, double *bandwidth) {
+  *latency = c->latency[0], *bandwidth = c->bandwidth[0];
+  if (price_uniform(m, c)) return;
+  Pending over = move_axes(m, from, to);
+  *latency = 0, *bandwidth = 1e300;
+  for (int i = 0; i < over.n; i++) {
+    double l = c->latency[over.part[i].axis], b = c->bandwidth[over.part[i].axis];
+    *latency = l > *latency ? l : *latency;
+    *bandwidth = b < *bandwidth ? b : *bandwidth;
+  }
+}
+
 Price price_step(const Mesh *m, const Cluster *c, OpKind kind, const Type *from, const Type *to) {
   Price p = {.bytes = (double)move_bytes(m, kind, from, to), .steps = kind != OP_SLICE};
   if (kind == OP_SLICE || m->naxes == 0) return p;
-  double latency = c->latency[0], bandwidth = c->bandwidth[0];
-  if (!price_uniform(m, c)) {
-    Pending over = move_axes(m, from, to);
-    if (over.n == 0) return p;
-    latency = 0, bandwidth = 1e300;
-    for (int i = 0; i < over.n; i++) {
-      double l = c->latency[over.part[i].axis], b = c->bandwidth[over.part[i].axis];
-      latency = l > latency ? l : latency;
-      bandwidth = b < bandwidth ? b : bandwidth;
-    }
-  }
+  double latency, bandwidth;
+  price_link(m, c, from, to, &latency, &bandwidth);
   p.seconds = latency + p.bytes / bandwidth;
   return p;
 }

@@ -122,7 +122,7 @@ typedef struct {
 } PassRow;
 static const PassRow PASSES[] = {
     {"propagate", part_propagate, 0, false}, {"reshard", part_reshard, 1, false}, {"collect", part_collect, 1, false},
-    {"hoist", part_hoist, 1, false},         {"combine", part_combine, 0, false}, {"save", part_save, 1, false},
+    {"hoist", part_hoist, 1, false},         {"save", part_save, 0, false},       {"combine", part_combine, 1, false},
     {"localize", part_localize, 2, false},   {"group", cg_group, 0, false},       {"schedule", cg_schedule, 0, false},
     {"buffers", cg_buffers, 2, true},
 };

@@ -25,7 +25,7 @@ static void compare(const char *file, const char *pass, const char *want, const 
 /* Stops after every pass, and goes on from that text: one pass further it is what dtc makes at once, and so at the end. */
 static void pass_by_pass(const char *file) {
   static const char *const passes[] = {"recognise", "gradient", "update",   "propagate", "reshard",  "collect",
-                                       "combine",   "save",     "localize", "group",     "schedule", "buffers"};
+                                       "save",      "combine",  "localize", "group",     "schedule", "buffers"};
   enum { N = sizeof passes / sizeof *passes };
   const char *before = NULL, *last = work_path("last"), *end = work_path("end"), *next = work_path("next");
   if (!dtc(file, "--stop-after=buffers", "--keep-gathered", last)) return;

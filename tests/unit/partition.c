@@ -13,7 +13,7 @@ static const struct {
   PassFn *run;
 } PASSES[] = {{"gradient", ir_gradient}, {"update", ir_update},     {"propagate", part_propagate},
               {"reshard", part_reshard}, {"collect", part_collect}, {"hoist", part_hoist},
-              {"combine", part_combine}, {"save", part_save},       {"localize", part_localize}};
+              {"save", part_save},       {"combine", part_combine}, {"localize", part_localize}};
 enum { NPASSES = sizeof PASSES / sizeof *PASSES };
 
 static Module *parse(Arena *a, const char *name, const char *text) {
