@@ -398,6 +398,27 @@ Num domain_identity(DomainKind k, DType of, Reduce r) {
   }
 }
 
+/* Sixteen products of residues are less than 2^126: they are added up before anything is taken off. */
+static bool mod_add_products(Num *sum, int n, const Num *a, const Num *b) {
+  unsigned __int128 all = (unsigned __int128)mod_positive(*sum);
+  bool tokens = token(*sum);
+  for (int i = 0; i < n; i++) {
+    tokens |= either(a[i], b[i]);
+    all += (unsigned __int128)mod_positive(a[i]) * (unsigned __int128)mod_positive(b[i]);
+    if (i % 16 == 15) all = (all & (unsigned __int128)P) + (all >> 61);
+  }
+  if (!tokens) *sum = mod_reduce((all & (unsigned __int128)P) + (all >> 61));
+  return !tokens;
+}
+
+Num domain_add_products(Domain *d, DType of, Num sum, int n, const Num *a, const Num *b) {
+  bool residues = d->kind == DOMAIN_MOD && !dtype_is_int(of);
+  if (residues && mod_add_products(&sum, n, a, b)) return sum;
+  ScalarFn *add = domain_fn(d->kind, of, EX_ADD), *mul = domain_fn(d->kind, of, EX_MUL);
+  for (int i = 0; i < n; i++) sum = add(d, sum, mul(d, a[i], b[i]));
+  return sum;
+}
+
 /* ---- literals, casts ---- */
 
 Num domain_real(Domain *d, double v) {

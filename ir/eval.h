@@ -38,7 +38,8 @@ ScalarFn *domain_fn(DomainKind k, DType of, ExprOp op); /* `of`: the operands' d
 ScalarFn *domain_exceeds(DomainKind k, DType of);       /* 1 if a is above b in the order of max, argmax and topk */
 ScalarFn *domain_reduce(DomainKind k, DType of, Reduce r);
 Num domain_identity(DomainKind k, DType of, Reduce r);
-Num domain_real(Domain *d, double v); /* a real literal or setting */
+Num domain_add_products(Domain *d, DType of, Num sum, int n, const Num *a, const Num *b); /* sum + a[0] * b[0] + ... */
+Num domain_real(Domain *d, double v);                                                     /* a real literal or setting */
 Num domain_literal(Domain *d, const Expr *lit);
 Num domain_cast(Domain *d, DType from, DType to, Num v);
 Num domain_where(Domain *d, DType of, Num truth, Num a, Num b); /* modulo p a comparison's truth may be between: domain.c */

@@ -194,9 +194,10 @@ void arena_take_off(EvalRun *r, const Op *op) {
   for (int i = 0; i < op->nout; i++) {
     ValueId v = op->out[i];
     if (!in_arena(r, v) || lies_on_operand(r, op, i)) continue;
-    check_place(r, v, r->place[v], local_bytes(r, v));
+    int64_t bytes = local_bytes(r, v);
+    check_place(r, v, r->place[v], bytes);
     for (int rank = 0; rank < r->nranks; rank++)
-      for (int64_t b = 0; b < local_bytes(r, v); b++) r->cells[rank][r->place[v] + b] = UNDER_WAY;
+      for (int64_t b = 0; b < bytes; b++) r->cells[rank][r->place[v] + b] = UNDER_WAY;
   }
 }
 
@@ -205,8 +206,9 @@ void arena_land(EvalRun *r, const Op *op) {
     ValueId v = op->out[i];
     if (!in_arena(r, v) || lies_on_operand(r, op, i)) continue;
     bool free = true;
+    int64_t bytes = local_bytes(r, v);
     for (int rank = 0; rank < r->nranks; rank++)
-      for (int64_t b = 0; b < local_bytes(r, v); b++) free = free && r->cells[rank][r->place[v] + b].size == UNDER_WAY.size;
+      for (int64_t b = 0; b < bytes; b++) free = free && r->cells[rank][r->place[v] + b].size == UNDER_WAY.size;
     if (!free) domain_fail(&r->d, "the buffer of %%%s was written while it was under way", r->m->values.at[v].name);
     arena_poison(r, v);
   }

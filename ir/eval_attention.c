@@ -61,9 +61,7 @@ static Num find_scores(Point *p, const Attention *a) {
   for (bool go = loop_first(p, &a->keys); go; go = loop_next(p, &a->keys), u++) {
     Num *k = a->k + u * a->ndots;
     operands(p, READ_K, &a->dots, a->ndots, k);
-    p->dot = zero(p, a->d);
-    for (int64_t c = 0; c < a->ndots; c++) p->dot = a->add(p->d, p->dot, a->mul(p->d, a->q[c], k[c]));
-    a->dot[u] = p->dot;
+    a->dot[u] = p->dot = domain_add_products(p->d, a->d, zero(p, a->d), (int)a->ndots, a->q, k);
     a->score[u] = node_value(p, p->plan->body);
     top = a->max(p->d, top, a->score[u]);
   }
@@ -91,7 +89,7 @@ static void attend_row(Point *p, Attention *a) {
   for (bool go = loop_first(p, &a->features); go; go = loop_next(p, &a->features)) {
     Num acc = zero(p, a->d);
     operands(p, READ_V, &a->keys, a->nkeys, a->v);
-    for (int64_t u = 0; u < a->nkeys && !empty; u++) acc = a->add(p->d, acc, a->mul(p->d, a->weight[u], a->v[u]));
+    if (!empty) acc = domain_add_products(p->d, a->d, acc, (int)a->nkeys, a->weight, a->v);
     int64_t at = held_place(out, p->i);
     if (at < 0) internal_error("%s: the result is not split as its indices are", eval_where(p->run, p->op));
     out->at[at] = empty ? acc : a->div(p->d, acc, sum);

@@ -45,19 +45,41 @@ static void take_values(Point *p, Results *r, int count, const Num *v) {
   }
 }
 
+/* The same, of products that are added up: the whole rest of a result at once. */
+static void take_products(Point *p, Results *r, int count, const Num *a, const Num *b) {
+  for (int i = 0; i < count;) {
+    int n = (int)min_i64(count - i, r->each - r->have);
+    r->acc = domain_add_products(p->d, r->d, r->acc, n, a + i, b + i);
+    i += n, r->have += n;
+    if (r->have < r->each) continue;
+    *r->at++ = fit(p, r->d, r->acc);
+    r->acc = r->identity, r->have = 0;
+  }
+}
+
+static void take_batch(Point *p, Results *r, const Loop *l, int count) {
+  const Node *x = p->plan->body;
+  Num a[BATCH], b[BATCH];
+  if (p->op->reduce != RED_SUM || x->op != EX_MUL) {
+    node_values(p, x, l, count, a);
+    take_values(p, r, count, a);
+    return;
+  }
+  node_values(p, x->arg[0], l, count, a);
+  node_values(p, x->arg[1], l, count, b);
+  take_products(p, r, count, a, b);
+}
+
 /* All points in their order, in batches: a piece of one index and all of those behind it. */
 static void nest_batches(Point *p, Results *r) {
   int n = p->op->space.n, cut = n - 1, behind = 1;
   while (cut > 0 && behind * (p->hi[cut] - p->lo[cut]) <= BATCH) behind *= (int)(p->hi[cut] - p->lo[cut]), cut--;
   Loop outer = loop_range(0, cut), batch = loop_range(cut, n);
   int64_t lo = p->lo[cut], hi = p->hi[cut], piece = BATCH / behind;
-  Num v[BATCH];
   for (bool go = loop_first(p, &outer); go && !p->d->failed; go = loop_next(p, &outer)) {
     for (int64_t at = lo; at < hi; at += piece) {
       p->lo[cut] = at, p->hi[cut] = min_i64(at + piece, hi);
-      int count = (int)loop_points(p, &batch);
-      node_values(p, p->plan->body, &batch, count, v);
-      take_values(p, r, count, v);
+      take_batch(p, r, &batch, (int)loop_points(p, &batch));
     }
     p->lo[cut] = lo, p->hi[cut] = hi;
   }
