@@ -9,6 +9,8 @@
                                             %o[b,c@x]   = nest sum[d] where(d < c, %g[b,d], 0)
                                             %y[b,t@x]   = nest %l[b, t // n, t % n] + %o[b, t // n]
 
+                                            without x[b,t] itself: (%l[b, t // n, t % n - 1] else 0) + ...
+
      %i[b] = argmax[e@x] BODY               %m[b]       = nest max[e@x] BODY                pending, then completed
                                             %p[b]       = nest min[e@x] where(BODY == %m[b], idx(e), E)      likewise
                                             %i[b]       = nest where(%p[b] < E, %p[b], 0)   no number: the first
@@ -223,17 +225,24 @@ static ValueId scan_offsets(const Block *b, ValueId totals) {
   return block_add_op(b, op, "offset", block_type(&op->space, n, total->dtype, &b->sums));
 }
 
+static IExpr *one_back(const Block *b, IExpr *x, bool reverse) {
+  return ix_add(b->m->arena, x, ix_const(b->m->arena, reverse ? 1 : -1));
+}
+
 static void block_scan(Block *b) {
   Arena *a = b->m->arena;
   int t = b->deal.index, n = b->at.nout;
   ValueId local = scan_chunks(b), total = scan_totals(b, local);
   Type whole = without_split(b->m->values.at[total].type, t);
   ValueId offset = scan_offsets(b, block_change_layout(b, total, &whole, block_why_text(b, "the totals of the chunks")));
+  bool reverse = b->op->reverse;
   block_become(b->op, OP_NEST);
   IExpr *ix[MAX_RANK];
   for (int i = 0; i < n; i++) ix[i] = i == t ? ix_div(a, ix_index(a, t), b->deal.n) : ix_index(a, i);
   ix[n] = ix_mod(a, ix_index(a, t), b->deal.n);
+  if (b->before) ix[n] = one_back(b, ix[n], reverse);
   Expr *own = block_read_value(b, b->op, local, n + 1, ix);
+  if (b->before) own->otherwise = ex_int(a, own->dtype, 0);
   b->op->body = ex_2(a, EX_ADD, own, block_read_value(b, b->op, offset, n, ix));
 }
 
@@ -447,7 +456,7 @@ static void block_candidates(Block *b) {
   best->body = ex_substitute(a, b->op->body, by, NULL);
   ir_out(b->m, best, arena_printf(a, "%s.best", b->name), block_type(&best->space, n + 1, best->body->dtype, &none));
   ValueId place = ir_out(b->m, best, arena_printf(a, "%s.place", b->name), block_type(&best->space, n + 1, I32, &none));
-  block_op(b->m, b->region, best);
+  block_op(b->m, b->region, best, false);
   ir_append(b->m, b->region, best);
   block_become(b->op, OP_NEST);
   b->op->space.n = n;
@@ -552,10 +561,25 @@ double block_points(const Op *op, const Split *split) {
   return points * (double)(d.k * (op->kind == OP_TOPK ? candidates(s, &d) : 1)); /* who has a result merges its candidates */
 }
 
-void block_op(Module *m, Region *region, Op *op) {
+void block_before(Module *m, Region *region, Op *op) {
+  Block b = {.m = m, .region = region, .op = op, .name = m->values.at[op->out[0]].name};
+  Op *scan = block_new_op(&b, OP_SCAN);
+  int n = op->space.nout, t = op->along;
+  take_operands(&b, scan);
+  scan->space = op->space, scan->along = t, scan->reverse = op->reverse, scan->body = op->body;
+  ValueId v = block_add_op(&b, scan, "scan", m->values.at[op->out[0]].type);
+  block_become(op, OP_NEST);
+  IExpr *ix[MAX_RANK];
+  for (int i = 0; i < n; i++) ix[i] = ix_index(m->arena, i);
+  ix[t] = one_back(&b, ix[t], scan->reverse);
+  op->body = block_read_value(&b, op, v, n, ix);
+  op->body->otherwise = ex_int(m->arena, op->body->dtype, 0);
+}
+
+void block_op(Module *m, Region *region, Op *op, bool before) {
   Split split[MAX_INDEX];
   for (int i = 0; i < op->space.n; i++) split[i] = op->space.idx[i].split;
-  Block b = {.m = m, .region = region, .op = op, .at = op->space};
+  Block b = {.m = m, .region = region, .op = op, .at = op->space, .before = before};
   Split chunk[MAX_INDEX];
   block_chunk_splits(op, split, chunk);
   set_splits(&b.at, chunk);

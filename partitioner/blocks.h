@@ -24,8 +24,10 @@ int block_moves(const Module *m, const Op *op, const Split *split, const Pending
 /* What the ops that are added compute, beyond the op's own points divided by its splits. */
 double block_points(const Op *op, const Split *split);
 /* Appends to `region` the ops that come before `op`, which becomes the last of them. Its space says how it is split, its
-   operands are as that wants them. */
-void block_op(Module *m, Region *region, Op *op);
+   operands are as that wants them. before: it is a scan without the element itself. */
+void block_op(Module *m, Region *region, Op *op, bool before);
+/* A scan that is the sum of what comes before (before.c), where it does not run along a split index: reads one place back. */
+void block_before(Module *m, Region *region, Op *op);
 
 /* ---- what the two files share ---- */
 
@@ -43,6 +45,7 @@ typedef struct {
   Space at; /* its space */
   Deal deal;
   Pending sums; /* what operands that it passes on are pending over */
+  bool before;  /* a scan without the element itself */
   const char *name;
 } Block;
 

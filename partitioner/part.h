@@ -79,6 +79,9 @@ ValueId part_hand_in(Module *m, Op *repeat, ValueId outer, bool stacked, const T
 typedef VEC(const char *) Names;
 Names part_behind(const Module *m, const Region *r, const Op *op, Arena *a);
 
+/* before.c. By op->order: a scan that is the sum of all that comes before; what reads it reads it as such from then on. */
+bool *part_before(Module *m, int nops, Arena *a);
+
 /* heads.c. Of products that make the keys or values of grouped heads, or gradients of them: how many heads these have, and
    which of the op's indices they are; n = 0: it is no such product. By op->order. */
 typedef struct {

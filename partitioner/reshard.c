@@ -120,7 +120,10 @@ static void edit_space(Reshard *r, Op *op) {
     define(r, op->out[o], &raw);
   }
   for (int i = 0; i < op->space.n; i++) op->space.idx[i].split = c.split[i];
-  if (block_needed(op, c.split)) block_op(r->m, r->region, op);
+  if (block_needed(op, c.split))
+    block_op(r->m, r->region, op, r->before[op->order]);
+  else if (r->before[op->order])
+    block_before(r->m, r->region, op);
 }
 
 /* ---- repeat ------------------------------------------------------------------------------------------------ */
@@ -337,6 +340,7 @@ void part_reshard(Module *m, PassContext *cx) {
   r.keep_gathered = cx->keep_gathered;
   r.state = NEW_ARRAY(scratch, ValueState, nvalues + 1);
   r.factors = NEW_ARRAY(scratch, Factors *, n + 1);
+  r.before = part_before(m, n, scratch);
   r.heads = part_heads(m, n, scratch);
   r.operands = NEW_ARRAY(scratch, Operands, n + 1);
   r.nops = n;

@@ -59,6 +59,7 @@ typedef struct {
   ValueState *state;           /* per value of the module as it was */
   Factors **factors;           /* by op->order */
   const HeadCount *heads;      /* by op->order */
+  const bool *before;          /* by op->order */
   Type ***want;                /* by op->order and slot: the layout wanted of operands that have other consumers too */
   Operands *operands;          /* by op->order: as they were before the program is edited */
   unsigned inverted[MAX_AXES]; /* bit b of [a]: a dim is split over a and then b, although b is outside of a */

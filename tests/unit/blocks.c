@@ -27,7 +27,7 @@ static int rewrite(Module *m, const char *index, int64_t k) {
       if (!strcmp(s->idx[j].name, index)) split[j] = (Split){.n = 1, .part = {axis_whole(&m->mesh, 0)}};
     if (op_class(ops[i]->kind) == CLS_SPACE && block_needed(ops[i], split)) {
       for (int j = 0; j < s->n; j++) s->idx[j].split = split[j];
-      block_op(m, g, ops[i]);
+      block_op(m, g, ops[i], false);
       done++;
     }
     ir_append(m, g, ops[i]);
