@@ -44,6 +44,28 @@ static bool reads_back(Check *c) {
                  x, (int)strcspn(y, "\n"), y);
 }
 
+Tensor fuzz_leaf(Arena *a, const Module *m, const Op *op, CheckOptions o) {
+  int64_t n = type_elements(&m->values.at[op->out[0]].type);
+  Tensor x = {.at = NEW_ARRAY(a, Num, n)};
+  uint64_t key = o.seed;
+  for (const char *s = op->name; *s; s++) key = random_mix(key ^ (unsigned char)*s);
+  for (int64_t e = 0; e < n; e++) {
+    int64_t k = (int64_t)(random_mix(key + (uint64_t)e) % 7) - 3;
+    x.at[e] = o.real ? (Num){.f = (double)k} : (Num){.i = k};
+  }
+  return x;
+}
+
+static void set_leaves(const Check *c, EvalRun *r) {
+  const Region *g = c->m->programs.at[0].body;
+  for (int i = 0; i < g->ops.n; i++) {
+    const Op *op = g->ops.at[i];
+    if ((op->kind != OP_PARAM && op->kind != OP_INPUT) || c->m->values.at[op->out[0]].type.dtype != F32) continue;
+    Tensor x = fuzz_leaf(c->a, c->m, op, c->o);
+    eval_set_leaf(r, op->name, &x);
+  }
+}
+
 static EvalRun *run(Check *c, bool ranks, bool in_arena, const char **why) {
   EvalOptions o = {.domain = c->o.small ? DOMAIN_INT : DOMAIN_MOD,
                    .ranks = ranks,
@@ -52,6 +74,7 @@ static EvalRun *run(Check *c, bool ranks, bool in_arena, const char **why) {
                    .exact = c->o.exact,
                    .step = c->o.emitted ? 0 : 3};
   EvalRun *r = eval_new(c->m, c->a, o);
+  if (c->o.emitted && c->o.small) set_leaves(c, r);
   return eval_step(r, why) ? r : NULL;
 }
 
@@ -176,15 +199,7 @@ static void taps_become_outputs(Module *m) {
 /* The whole program in f64, its parameters and inputs small integers. */
 static EvalRun *run_real(Check *c, uint64_t noise, const char **why) {
   EvalRun *r = eval_new(c->m, c->a, (EvalOptions){.domain = DOMAIN_F64, .seed = c->o.seed, .noise = noise});
-  const Region *g = c->m->programs.at[0].body;
-  for (int i = 0; i < g->ops.n; i++) {
-    const Op *op = g->ops.at[i];
-    if ((op->kind != OP_PARAM && op->kind != OP_INPUT) || c->m->values.at[op->out[0]].type.dtype != F32) continue;
-    int64_t n = type_elements(&c->m->values.at[op->out[0]].type);
-    Tensor x = {.at = NEW_ARRAY(c->a, Num, n)};
-    for (int64_t e = 0; e < n; e++) x.at[e].f = (double)(random_mix(c->o.seed + (uint64_t)(i * 1000 + e)) % 7) - 3;
-    eval_set_leaf(r, op->name, &x);
-  }
+  set_leaves(c, r);
   return eval_step(r, why) ? r : NULL;
 }
 

@@ -111,7 +111,7 @@ static const char *run_one(const Batch *b, int i) {
   ARGS(e->a, &v, "--steps", "1", "--seed", arena_printf(e->a, "%llu", (unsigned long long)e->o.seed));
   setenv("DTCU_DEVICES", arena_printf(e->a, "%lld", (long long)mesh_devices(&e->m->mesh)), 1);
   emitted_inputs(e);
-  if (emitted_parameters(e)) ARGS(e->a, &v, "--init", "p.safetensors");
+  if (emitted_parameters(e)) ARGS(e->a, &v, "--init", "p.safetensors", "--save", "saved.safetensors");
   vec_push(e->a, v, NULL);
   const char *wrong = run(e->a, e->folder, v.at, "run.log", RUN_SECONDS);
   return wrong ? wrong : emitted_compare(e);

@@ -1,7 +1,7 @@
 /* emitted.c: a random program as its users would run it: its inputs are .npy tables, its parameters a .safetensors file, its
-   processes real (compiled.c); its outputs, read back from .npy, must equal the interpreter's (attention and random numbers
-   within a bound), and what its ranks count as received what the plan says. All values are integers that f32 holds
-   exactly, so in any order of summation. */
+   processes real (compiled.c); its outputs, read back from .npy, and the parameters that it saves after their updates must
+   equal the interpreter's (attention and random numbers within a bound), and what its ranks count as received what the plan
+   says. All values are integers that f32 holds exactly, so in any order of summation. */
 #include "emitted.h"
 
 #include <math.h>
@@ -75,7 +75,7 @@ bool emitted_parameters(const Emitted *e) {
     if (op->kind != OP_PARAM) continue;
     const Type *t = &e->m->values.at[op->out[0]].type;
     int from = data.n;
-    const char *bytes = encoded(e, t, eval_leaf(e->shown.whole, op->name));
+    const char *bytes = encoded(e, t, fuzz_leaf(e->a, e->m, op, e->o));
     for (size_t b = 0; b < bytes_of(t); b++) vec_push(e->a, data, bytes[b]);
     str_printf(e->a, &head, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%d,%d]}", head.n ? "," : "", op->name,
                shape(e, t, ""), from, data.n);
@@ -97,17 +97,35 @@ void emitted_inputs(const Emitted *e) {
   }
 }
 
-/* ---- outputs ---- */
+/* ---- outputs and parameters ---- */
+
+static Tensor shown_by(EvalRun *r, const Op *op) {
+  return op->kind == OP_TAP ? eval_tap(r, op->tap, op->name) : eval_leaf(r, op->name);
+}
 
 /* What 16 times the noise does to the tensor, and the rounding of the largest element. */
 static double real_bound(const Emitted *e, const Op *op, Tensor x, int64_t n) {
   double moved = 0, largest = 0;
   for (int k = 0; k < e->shown.nmoved; k++) {
-    Tensor y = eval_tap(e->shown.moved[k], op->tap, op->name);
+    Tensor y = shown_by(e->shown.moved[k], op);
     for (int64_t i = 0; i < n; i++) moved = fmax(moved, fabs(y.at[i].f - x.at[i].f));
   }
   for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(x.at[i].f));
   return FUZZ_MOVES * moved + EVAL_NOISE * largest;
+}
+
+/* What the op shows, as the run has written it. */
+static const char *compare_elements(const Emitted *e, const Op *op, const Type *t, const char *data) {
+  Tensor x = shown_by(e->shown.whole, op);
+  bool real = e->o.real && !dtype_is_int(t->dtype);
+  double bound = real ? real_bound(e, op, x, type_elements(t)) : 0;
+  for (int64_t i = 0; i < type_elements(t); i++) {
+    double got = decode(t->dtype, data + i * dtype_size(t->dtype)), want = real ? x.at[i].f : (double)x.at[i].i;
+    if (!(got == want || fabs(got - want) <= bound))
+      return arena_printf(e->a, "%s %s, element %lld: interpreted %.9g, run %.9g, bound %.2g",
+                          op->kind == OP_TAP ? "output" : "parameter", op->name, (long long)i, want, got, bound);
+  }
+  return NULL;
 }
 
 static const char *compare_output(const Emitted *e, const Op *op) {
@@ -117,23 +135,33 @@ static const char *compare_output(const Emitted *e, const Op *op) {
   if (!file) return arena_printf(e->a, "output %s: %s", op->name, why);
   size_t head = n >= 10 ? 10 + (size_t)(unsigned char)file[8] + 256 * (size_t)(unsigned char)file[9] : 0;
   if (n != head + bytes_of(t)) return arena_printf(e->a, "output %s has %zu bytes", op->name, n);
-  Tensor x = eval_tap(e->shown.whole, op->tap, op->name);
-  bool real = e->o.real && !dtype_is_int(t->dtype);
-  double bound = real ? real_bound(e, op, x, type_elements(t)) : 0;
-  for (int64_t i = 0; i < type_elements(t); i++) {
-    double got = decode(t->dtype, file + head + i * dtype_size(t->dtype)), want = real ? x.at[i].f : (double)x.at[i].i;
-    if (!(got == want || fabs(got - want) <= bound))
-      return arena_printf(e->a, "output %s, element %lld: interpreted %.9g, run %.9g, bound %.2g", op->name, (long long)i, want,
-                          got, bound);
-  }
-  return NULL;
+  return compare_elements(e, op, t, file + head);
+}
+
+/* A parameter in the file that the run has saved, after its updates. */
+static const char *compare_parameter(const Emitted *e, const Op *op) {
+  size_t n, from, to;
+  uint64_t head;
+  const Type *t = &e->m->values.at[op->out[0]].type;
+  const char *why = "", *file = read_whole_file(e->a, path_of(e, "saved.safetensors"), &n, &why);
+  const char *at = file && n > 8 ? strstr(file + 8, arena_printf(e->a, "\"%s\":{", op->name)) : NULL;
+  at = at ? strstr(at, "\"data_offsets\":[") : NULL;
+  if (!at || sscanf(at, "\"data_offsets\":[%zu,%zu]", &from, &to) != 2)
+    return arena_printf(e->a, "parameter %s was not saved: %s", op->name, why);
+  memcpy(&head, file, 8);
+  if (to - from != bytes_of(t) || head > n || to > n - 8 - head)
+    return arena_printf(e->a, "parameter %s lies in bytes %zu to %zu of %zu", op->name, from, to, n);
+  return compare_elements(e, op, t, file + 8 + head + from);
 }
 
 static const char *compare(const Emitted *e) {
   const Region *g = e->m->programs.at[0].body;
   const char *wrong = NULL;
-  for (int i = 0; i < g->ops.n && !wrong; i++)
-    if (g->ops.at[i]->kind == OP_TAP) wrong = compare_output(e, g->ops.at[i]);
+  for (int i = 0; i < g->ops.n && !wrong; i++) {
+    const Op *op = g->ops.at[i];
+    if (op->kind == OP_TAP) wrong = compare_output(e, op);
+    if (op->kind == OP_PARAM) wrong = compare_parameter(e, op);
+  }
   return wrong;
 }
 

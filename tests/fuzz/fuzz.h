@@ -122,8 +122,11 @@ typedef struct {
   EvalRun *whole, *moved[4];
   int nmoved;
 } Shown;
-/* Compiles and runs a scheduled module with the leaves of the whole; its outputs must be those of the whole: integers
-   exactly, reals within FUZZ_MOVES times the farthest that one of their tensor was moved. NULL, or what is wrong. */
+/* Of emitted programs: a real leaf before the step, small integers made from seed and name. */
+Tensor fuzz_leaf(Arena *a, const Module *m, const Op *op, CheckOptions o);
+/* Compiles and runs a scheduled module with the leaves of the whole; its outputs, and the parameters that it saves, must be
+   those of the whole: integers exactly, reals within FUZZ_MOVES times the farthest that one of their tensor was moved. NULL, or
+   what is wrong. */
 #define FUZZ_MOVES 16
 const char *fuzz_run_emitted(Arena *a, const Module *m, const Shown *shown, CheckOptions o);
 

@@ -38,11 +38,18 @@ static const GenOptions KINDS[2] = {
 };
 
 /* Programs that also run as emitted C, whose f32 holds integers up to 2^24. */
-static const GenOptions EMITTED = {.small = true, .max_bound = 0x1p22, .gradients = true, .repeats = true, .ranked = true};
+static const GenOptions EMITTED = {
+    .small = true, .max_bound = 0x1p22, .gradients = true, .updates = true, .repeats = true, .ranked = true};
 
 /* The same with attention, its gradient and random numbers, which are compared within a bound. */
-static const GenOptions EMITTED_REAL = {
-    .small = true, .max_bound = 0x1p22, .gradients = true, .repeats = true, .ranked = true, .sinks = true, .random = true};
+static const GenOptions EMITTED_REAL = {.small = true,
+                                        .max_bound = 0x1p22,
+                                        .gradients = true,
+                                        .updates = true,
+                                        .repeats = true,
+                                        .ranked = true,
+                                        .sinks = true,
+                                        .random = true};
 
 static CheckOptions how(const Options *o, uint64_t seed) {
   bool real = o->emitted && random_mix(seed ^ 2) % 3 == 0;

@@ -193,10 +193,11 @@ static bool add_golden(FILE *all, int i, const char *path) {
   return add(all, i, input, *from ? from : NULL);
 }
 
+/* Machine code of both GPUs from one PTX, which saves a third of the work; programs (above) are compiled as dtc does it. */
 static void compile_all(const char *what) {
   char *output;
-  int rc = RUN(work_folder(), &output, DTC_NVCC, "-std=c++20", "-O3", "--threads=0", "-gencode=arch=compute_80,code=sm_80",
-               "-gencode=arch=compute_90,code=[sm_90,compute_90]", "-I" DTC_RUNTIME_SOURCE, "-c", work_path("all.cu"), "-o",
+  int rc = RUN(work_folder(), &output, DTC_NVCC, "-std=c++20", "-O3", "-Xcompiler=-O0", "--threads=0",
+               "-gencode=arch=compute_80,code=[sm_80,sm_90,compute_80]", "-I" DTC_RUNTIME_SOURCE, "-c", work_path("all.cu"), "-o",
                work_path("all.o"));
   if (rc)
     unit_fail(what, 1, "nvcc exits %d:\n%.4000s", rc, output);
