@@ -17,7 +17,7 @@ seconds() {
   done | awk '{t = $1 + $2; if (NR == 1 || t < least) least = t} END {printf "%.3f\n", least}'
 }
 
-for mesh in 2,2,2 8,1,8 8,2,8 16,4,8 64,2,8 64,8,8 256,4,8 256,8,8; do
+for mesh in 2,2,2 4,2,8 8,2,8 16,4,8 64,2,8 64,8,8 256,4,8 256,8,8; do
   IFS=, read -r data seq tensor <<< "$mesh"
   took=$(seconds --mesh "data=$data,seq=$seq,model=$tensor")
   printf '%6d devices (%s): %s s\n' $((data * seq * tensor)) "$mesh" "$took"
