@@ -25,9 +25,10 @@ static const char *dim_reason(const Reshard *r, ValueId v, const Type *from, con
   if (i != NO_FACTOR && i < user->space.n) dim = user->space.idx[i].name;
   if (split_windowed(&to->dim[d].split) || (i == NO_FACTOR && to->dim[d].split.n > 0))
     return arena_printf(a, "%%%s reads along %s what other ranks hold of %%%s", who, dim, name_of(r, v));
-  if (to->dim[d].split.n > 0)
-    return arena_printf(a, "%%%s is split over %s along %s", who, ir_print_split(r->m, &to->dim[d].split, a), dim);
-  const char *over = ir_print_split(r->m, &from->dim[d].split, a);
+  const char *over = ir_print_split(r->m, &from->dim[d].split, a), *to_over = ir_print_split(r->m, &to->dim[d].split, a);
+  if (to->dim[d].split.n > 0 && from->dim[d].split.n > 0)
+    return arena_printf(a, "%%%s is split over %s along %s, %%%s over %s", who, to_over, dim, name_of(r, v), over);
+  if (to->dim[d].split.n > 0) return arena_printf(a, "%%%s is split over %s along %s", who, to_over, dim);
   if (i != NO_FACTOR && !f->splits[i])
     return arena_printf(a, "%s cannot run split along %s yet, and %%%s is split over %s", op_text(user->kind), dim, name_of(r, v),
                         over);
