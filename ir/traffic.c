@@ -1,6 +1,5 @@
 /* traffic.c: what a change of layout moves, without looking at every rank. Two layouts' axis parts are cut into atoms
-   (digits of a rank's number such that every part is a product of whole atoms), and each dim is looked at by itself over
-   the atoms that it uses:
+   (atoms.h), and each dim is looked at by itself over the atoms that it uses:
 
      [8@(a, b)] -> [8@a]    both even, a common prefix: every rank wants 4 and holds 2 of them
      [8@a] -> [8@b]         both even, no prefix: some rank wants 4 and holds none of them
@@ -9,141 +8,10 @@
    So what costs time is the number of coordinates of uneven dims, not the number of devices. What depends on several
    dims that share atoms is found by walking these atoms, as long as there are at most MAX_WALK of their values; beyond
    that the dims count as independent, which is never less than the truth. */
+#include "atoms.h"
 #include "window.h"
 
-enum { MAX_ATOMS = 64, MAX_OPTIONS = 24, MAX_WALK = 1 << 12, MAX_SUM_WALK = 1 << 20, MAX_SENT_WALK = 1 << 18 };
-
-/* ---- atoms ------------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-  AxisPart part;
-  int64_t step; /* what its digit counts in a rank's number */
-} Atom;
-
-typedef struct {
-  const Mesh *mesh;
-  int n;
-  Atom at[MAX_ATOMS];    /* outermost first; of an axis the major digits first; none of size 1 */
-  bool coarse[MAX_AXES]; /* its parts have no common digits (halves and thirds): the axis is one atom */
-} Atoms;
-
-enum { MAX_BOUNDS = 66 };
-typedef struct {
-  int n;
-  int64_t at[MAX_BOUNDS];
-  bool full;
-} Cuts;
-
-static void add_cut(Cuts *c, int64_t x) {
-  int i = 0;
-  while (i < c->n && c->at[i] < x) i++;
-  if (i < c->n && c->at[i] == x) return;
-  c->full |= c->n == MAX_BOUNDS;
-  if (c->full) return;
-  memmove(c->at + i + 1, c->at + i, sizeof *c->at * (size_t)(c->n - i));
-  c->at[i] = x;
-  c->n++;
-}
-
-static void add_cuts(Cuts *cuts, int n, const AxisPart *part) {
-  for (int i = 0; i < n; i++) {
-    add_cut(&cuts[part[i].axis], part[i].pre);
-    add_cut(&cuts[part[i].axis], part[i].pre * part[i].size);
-  }
-}
-
-static void add_axis(Atoms *x, int axis, int64_t stride, const Cuts *c) {
-  int64_t size = x->mesh->axis[axis].size;
-  x->coarse[axis] = c->full;
-  for (int i = 0; i + 1 < c->n; i++) x->coarse[axis] |= c->at[i + 1] % c->at[i] != 0;
-  if (x->coarse[axis]) {
-    x->at[x->n++] = (Atom){axis_whole(x->mesh, axis), stride};
-    return;
-  }
-  for (int i = 0; i + 1 < c->n; i++) {
-    assert(x->n < MAX_ATOMS && "atoms have two values or more, and a mesh at most 2^62 devices");
-    x->at[x->n++] = (Atom){{axis, c->at[i], c->at[i + 1] / c->at[i]}, stride * (size / c->at[i + 1])};
-  }
-}
-
-static void atoms_of(Atoms *x, const Mesh *m, int n, const Type *const *types) {
-  Cuts cuts[MAX_AXES];
-  x->mesh = m, x->n = 0;
-  for (int a = 0; a < m->naxes; a++) {
-    cuts[a].n = 0, cuts[a].full = false;
-    add_cut(&cuts[a], 1);
-    add_cut(&cuts[a], m->axis[a].size);
-  }
-  for (int i = 0; i < n; i++) {
-    for (int d = 0; d < types[i]->rank; d++) add_cuts(cuts, types[i]->dim[d].split.n, types[i]->dim[d].split.part);
-    add_cuts(cuts, types[i]->pending.n, types[i]->pending.part);
-  }
-  int64_t stride = mesh_devices(m);
-  for (int a = 0; a < m->naxes; a++) {
-    stride /= m->axis[a].size;
-    add_axis(x, a, stride, &cuts[a]);
-  }
-}
-
-static bool atom_in(const Atoms *x, int atom, AxisPart p) {
-  AxisPart a = x->at[atom].part;
-  return a.axis == p.axis && (x->coarse[p.axis] || (a.pre >= p.pre && a.pre * a.size <= p.pre * p.size));
-}
-
-/* Masks: bit i is atom i. */
-static uint64_t parts_mask(const Atoms *x, int n, const AxisPart *part) {
-  uint64_t mask = 0;
-  for (int k = 0; k < n; k++)
-    for (int i = 0; i < x->n; i++)
-      if (atom_in(x, i, part[k])) mask |= UINT64_C(1) << i;
-  return mask;
-}
-
-static uint64_t split_mask(const Atoms *x, const Split *s) { return parts_mask(x, s->n, s->part); }
-
-static int64_t mask_count(const Atoms *x, uint64_t mask) {
-  int64_t n = 1;
-  for (int i = 0; i < x->n; i++)
-    if (mask >> i & 1) n *= x->at[i].part.size;
-  return n;
-}
-
-/* The split's atoms, major to minor; -1 where a part is of a coarse axis. */
-static int split_atoms(const Atoms *x, const Split *s, int *out) {
-  int n = 0;
-  for (int k = 0; k < s->n; k++) {
-    if (x->coarse[s->part[k].axis]) return -1;
-    for (int i = 0; i < x->n; i++)
-      if (atom_in(x, i, s->part[k])) out[n++] = i;
-  }
-  return n;
-}
-
-/* Walks the ranks that differ from the first one in the atoms of a mask. */
-typedef struct {
-  int n;
-  int64_t size[MAX_ATOMS], step[MAX_ATOMS], digit[MAX_ATOMS], rank;
-} Walk;
-
-static void walk_start(Walk *w, const Atoms *x, uint64_t mask, int64_t rank) {
-  w->n = 0, w->rank = rank;
-  for (int i = 0; i < x->n; i++) {
-    if (!(mask >> i & 1)) continue;
-    w->size[w->n] = x->at[i].part.size, w->step[w->n] = x->at[i].step, w->digit[w->n] = 0;
-    w->rank -= part_coord(x->mesh, x->at[i].part, rank) * x->at[i].step;
-    w->n++;
-  }
-}
-
-static bool walk_next(Walk *w) {
-  for (int i = w->n - 1; i >= 0; i--) {
-    w->rank += w->step[i];
-    if (++w->digit[i] < w->size[i]) return true;
-    w->rank -= w->step[i] * w->size[i];
-    w->digit[i] = 0;
-  }
-  return false;
-}
+enum { MAX_OPTIONS = 24, MAX_WALK = 1 << 12, MAX_SUM_WALK = 1 << 20, MAX_SENT_WALK = 1 << 18 };
 
 /* ---- one dim ------------------------------------------------------------------------------------------------------ */
 
