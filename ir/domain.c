@@ -10,7 +10,8 @@
    softmax whose parts are merged over ranks agrees with the whole one and a forgotten rescaling does not.
    Order, for max, min, abs, argmax and topk, is that of k x, for a k that comes from the key, by representatives of least
    magnitude, in (-p/2, p/2): minus turns it round, and every input has another (of the representatives themselves 1.5,
-   which is 3/2 mod p, is nearly the least, so that `x >= 1.5` would always hold).
+   which is 3/2 mod p, is nearly the least, so that `x >= 1.5` would always hold; k is any residue, since with a small odd one
+   1.5 is still among the least).
    A comparison written in the text has a truth t in the field: 0 or 1 for equal numbers and infinities, else a hash of the
    difference, so that `where(x > y, a, b)` = t a + (1 - t) b depends on both branches on every input (a branch that one
    bit decides would be seen on every other input only). x > y = y < x = 1 - (x <= y), and x + z > y + z. */
@@ -267,7 +268,9 @@ static Num mod_inverse(Domain *d, Num a) { /* Euclid; of 0 a hash */
   d->divisor = a, d->inverse = mod_signed(t0 < 0 ? t0 + P : t0);
   return d->inverse;
 }
-static int64_t m_order(Domain *d, Num a) { return token(a) ? a.i : m_mul(d, a, whole((int64_t)(d->key >> 5) | 1)).i; }
+static int64_t m_order(Domain *d, Num a) {
+  return token(a) ? a.i : m_mul(d, a, mod_signed((int64_t)(1 + d->key % (uint64_t)(P - 1)))).i;
+}
 static Num m_exceeds(Domain *d, Num a, Num b) { return whole(!is_nan(a) && !is_nan(b) && m_order(d, a) > m_order(d, b)); }
 static Num m_min(Domain *d, Num a, Num b) {
   return is_nan(a) || is_nan(b) ? whole(TOKEN_NAN) : m_order(d, a) <= m_order(d, b) ? a : b;

@@ -36,10 +36,12 @@ void edit_replace(Region *r, int from, ValueId v, ValueId by); /* what ops behin
 enum { JUDGE_INPUTS = 8 };
 typedef enum { JUDGE_SAME, JUDGE_DIFFERS, JUDGE_CRASHES, JUDGE_CANNOT /* the source itself does not run */ } Judgement;
 typedef struct {
+  EvalRun *run, *moved; /* without noise and with; NULL where it does not run */
+} Seen;
+typedef struct {
   const Module *source;
   uint64_t seed[JUDGE_INPUTS];
-  EvalRun *run[JUDGE_INPUTS];   /* of the source, once for all plans; NULL: it does not run on that input */
-  EvalRun *moved[JUDGE_INPUTS]; /* the same with noise */
+  Seen source_on[JUDGE_INPUTS]; /* once for all plans */
 } Judge;
 Judge judge_new(Arena *a, const Module *source, uint64_t seed);
 Judgement judge(const Judge *of, const Module *plan);

@@ -1,7 +1,7 @@
 /* judge.c: does a plan compute what its source does? By f64 at full size on 8 random inputs: taps and next values of leaves
    differ by at most 1e-6 of the largest magnitude of the tensor, and nothing is read that nobody wrote. Where all cancels, as in
    the gradient of scores whose values are alike, the largest magnitude is itself of rounding: how far noise of EVAL_NOISE
-   moves the source says what rounding of f64, 2^-32 of it, may. The certificate has no part in this. */
+   moves source and plan says what rounding of f64, 2^-32 of it, may. The certificate has no part in this. */
 #include <math.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -19,16 +19,20 @@ static bool close_enough(DType d, Num x, Num y, double bound) {
   return fabs(x.f - y.f) <= bound;
 }
 
-/* moved: x with noise, or NULL. */
-static bool same(const Type *t, Tensor x, Tensor y, const Tensor *moved) {
-  double bound = 0;
+/* How far noise moves a tensor. */
+static double moves(Tensor x, const Tensor *moved, int64_t n) {
+  double most = 0;
+  for (int64_t e = 0; e < n && moved; e++)
+    if (isfinite(x.at[e].f) && isfinite(moved->at[e].f)) most = fmax(most, fabs(moved->at[e].f - x.at[e].f));
+  return most;
+}
+
+static bool same(const Type *t, Tensor x, Tensor y, const Tensor *moved_x, const Tensor *moved_y) {
   int64_t n = type_elements(t);
   if (x.rank != t->rank || y.rank != t->rank) return false;
-  for (int64_t e = 0; e < n && !dtype_is_int(t->dtype); e++) {
-    if (!isfinite(x.at[e].f)) continue;
-    bound = fmax(bound, TOLERANCE * fabs(x.at[e].f));
-    if (moved && isfinite(moved->at[e].f)) bound = fmax(bound, ROUNDING * fabs(moved->at[e].f - x.at[e].f));
-  }
+  double bound = dtype_is_int(t->dtype) ? 0 : ROUNDING * fmax(moves(x, moved_x, n), moves(y, moved_y, n));
+  for (int64_t e = 0; e < n && !dtype_is_int(t->dtype); e++)
+    if (isfinite(x.at[e].f)) bound = fmax(bound, TOLERANCE * fabs(x.at[e].f));
   for (int64_t e = 0; e < n; e++)
     if (!close_enough(t->dtype, x.at[e], y.at[e], bound)) return false;
   return true;
@@ -38,40 +42,63 @@ static Tensor result(EvalRun *r, const Op *op) {
   return op->kind == OP_TAP ? eval_tap(r, op->tap, op->name) : eval_leaf(r, op->name);
 }
 
-static bool same_results(const Module *m, EvalRun *x, EvalRun *y, EvalRun *noisy) {
+static bool same_results(const Module *m, const Seen *x, const Seen *y) {
   const Region *g = m->programs.at[0].body;
   for (int i = 0; i < g->ops.n; i++) {
     const Op *op = g->ops.at[i];
     if (op->kind != OP_TAP && op->kind != OP_PARAM && op->kind != OP_STATE) continue;
-    Tensor moved = noisy ? result(noisy, op) : (Tensor){0};
+    Tensor of_x, of_y;
+    if (x->moved) of_x = result(x->moved, op);
+    if (y->moved) of_y = result(y->moved, op);
     const Type *t = &m->values.at[op->kind == OP_TAP ? op->in[0] : op->out[0]].type;
-    if (!same(t, result(x, op), result(y, op), noisy ? &moved : NULL)) return false;
+    if (!same(t, result(x->run, op), result(y->run, op), x->moved ? &of_x : NULL, y->moved ? &of_y : NULL)) return false;
   }
   return true;
 }
 
+static EvalRun *stepped(const Module *m, Arena *a, EvalOptions o) {
+  const char *why = NULL;
+  EvalRun *r = eval_new(m, a, o);
+  return eval_step(r, &why) ? r : NULL;
+}
+
+static Seen see(const Module *m, Arena *a, EvalOptions o) {
+  Seen s = {.run = stepped(m, a, o)};
+  o.noise = o.seed | 1;
+  if (s.run) s.moved = stepped(m, a, o);
+  return s;
+}
+
+/* A source that shows a NaN says nothing about the rest: numbers modulo p have none. */
+static bool shows_nan(const Module *m, EvalRun *r) {
+  const Region *g = m->programs.at[0].body;
+  for (int i = 0; i < g->ops.n; i++) {
+    const Op *op = g->ops.at[i];
+    const Type *t = op->kind == OP_TAP ? &m->values.at[op->in[0]].type : NULL;
+    int64_t n = t && !dtype_is_int(t->dtype) ? type_elements(t) : 0;
+    Tensor x = n ? result(r, op) : (Tensor){0};
+    for (int64_t e = 0; e < n; e++)
+      if (isnan(x.at[e].f)) return true;
+  }
+  return false;
+}
+
 Judge judge_new(Arena *a, const Module *source, uint64_t seed) {
   Judge of = {.source = source};
-  const char *why = NULL;
   for (int i = 0; i < JUDGE_INPUTS; i++) {
     of.seed[i] = random_mix(seed + 77) + (uint64_t)i;
-    EvalOptions o = {.domain = DOMAIN_F64, .seed = of.seed[i], .step = 3};
-    EvalRun *x = eval_new(source, a, o);
-    o.noise = of.seed[i] | 1;
-    EvalRun *noisy = eval_new(source, a, o);
-    if (eval_step(x, &why)) of.run[i] = x;
-    if (of.run[i] && eval_step(noisy, &why)) of.moved[i] = noisy;
+    Seen s = see(source, a, (EvalOptions){.domain = DOMAIN_F64, .seed = of.seed[i], .step = 3});
+    if (s.run && !shows_nan(source, s.run)) of.source_on[i] = s;
   }
   return of;
 }
 
 static Judgement one_input(const Judge *of, const Module *plan, int i) {
-  if (!of->run[i]) return JUDGE_CANNOT;
+  if (!of->source_on[i].run) return JUDGE_CANNOT;
   Arena *a = arena_new();
-  const char *why = NULL;
   EvalOptions o = {.domain = DOMAIN_F64, .seed = of->seed[i], .step = 3, .ranks = true, .in_arena = plan->buffers != NULL};
-  EvalRun *y = eval_new(plan, a, o);
-  Judgement j = eval_step(y, &why) && same_results(of->source, of->run[i], y, of->moved[i]) ? JUDGE_SAME : JUDGE_DIFFERS;
+  Seen y = see(plan, a, o);
+  Judgement j = y.run && same_results(of->source, &of->source_on[i], &y) ? JUDGE_SAME : JUDGE_DIFFERS;
   arena_free(a);
   return j;
 }
