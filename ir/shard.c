@@ -109,7 +109,11 @@ void split_range(const Mesh *m, const Split *s, int64_t n, int64_t rank, int64_t
 }
 
 bool split_even(const Split *s, int64_t n) {
-  if (split_windowed(s)) return split_count(s) == 1;
+  if (split_windowed(s)) { /* the same for all, but where it lies outside of the dim it is empty and the capacity 1 */
+    int64_t lo, hi;
+    window_range(&s->window, 0, s->window.of, n, &lo, &hi);
+    return split_count(s) == 1 && hi - lo == split_capacity(s, n);
+  }
   return split_capacity(s, n) * split_count(s) == n;
 }
 
