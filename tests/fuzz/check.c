@@ -232,6 +232,11 @@ static void check_once(Module *m, Arena *a, CheckOptions o, Verdict *out) {
   if (m->train.present) ir_gradient(m, &cx);
   if (m->train.present && o.updates) ir_update(m, &cx);
   if (m->train.present && o.thorough && !reads_back(&c)) return;
+  double points = ir_points(m, false);
+  if (points > CHECK_POINTS) {
+    verdict(&c, CHECK_SKIPPED, "its gradient has %.1e points", points);
+    return;
+  }
   if (o.emitted) taps_become_outputs(m), m->target = o.target, m->least_product = 1; /* however small the spaces are */
   const char *why = NULL;
   c.m = ir_clone(m, a); /* the passes change m; the whole run keeps its own */

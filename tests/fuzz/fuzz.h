@@ -106,6 +106,7 @@ typedef struct {
   int64_t exact;       /* largest integer; 0: 2^53 */
   uint64_t seed;
 } CheckOptions;
+enum { CHECK_POINTS = 20000000 }; /* programs that evaluate more bodies, with their gradients, would take minutes */
 /* Runs an annotated module whole and through all passes; the module is consumed. */
 void fuzz_check(Module *m, Arena *a, CheckOptions o, Verdict *out);
 int64_t fuzz_bytes(const Module *m); /* that the busiest rank receives in a step, from stage collected on */

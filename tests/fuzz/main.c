@@ -188,11 +188,18 @@ static double now(void) {
 static pid_t start(const Options *o, Progress *p) {
   fflush(NULL);
   pid_t child = fork();
-  if (child == 0) work(o, p);
-  return child;
+  if (child != 0) return child;
+  signal(SIGINT, SIG_DFL);
+  signal(SIGTERM, SIG_DFL);
+  work(o, p);
+  return 0;
 }
 
-/* Runs the workers until one fails or all are done. Returns how many programs failed. */
+static volatile sig_atomic_t stopped; /* by the signal of that number */
+
+static void stop(int sig) { stopped = sig; }
+
+/* Runs the workers until one fails, all are done or a signal stops them. Returns how many programs failed. */
 static int run_workers(const Options *o, Progress *p) {
   pid_t child[MAX_WORKERS];
   int failures = 0, running = o->workers;
@@ -203,14 +210,17 @@ static int run_workers(const Options *o, Progress *p) {
   while (running > 0) {
     int status = 0, w = 0;
     pid_t ended = wait(&status);
+    for (int k = 0; k < o->workers && stopped; k++)
+      if (child[k] > 0) kill(child[k], SIGTERM);
     while (w < o->workers && child[w] != ended) w++;
     if (w == o->workers) continue;
+    child[w] = 0;
     running--;
-    if (status == 0 || (failures > 0 && !o->keep_going)) continue;
+    if (status == 0 || stopped || (failures > 0 && !o->keep_going)) continue;
     failures++;
     if (!o->keep_going)
       for (int k = 0; k < o->workers; k++)
-        if (k != w) kill(child[k], SIGTERM);
+        if (child[k] > 0) kill(child[k], SIGTERM);
     report_failure(o, &p[w], status);
     if (!o->keep_going || failures >= 100) continue;
     child[w] = start(o, &p[w]);
@@ -233,16 +243,19 @@ static int fuzz(Options *o) {
            o->cuda ? o->cuda : "", (long long)o->max_devices, (long long)o->programs, (long long)o->plans,
            (unsigned long long)o->seed);
   double begin = now();
+  sigaction(SIGINT, &(struct sigaction){.sa_handler = stop}, NULL); /* wait ends, and what was done is said */
+  sigaction(SIGTERM, &(struct sigaction){.sa_handler = stop}, NULL);
   int failures = run_workers(o, p);
   for (int w = 0; w < o->workers; w++) {
     sum.done += p[w].done, sum.agreed += p[w].agreed, sum.skipped += p[w].skipped;
     sum.divided += p[w].divided, sum.worse += p[w].worse;
   }
-  printf("%lld programs x layouts: %lld agree, %lld left the exact range, %d failed; %.0f a second\n", (long long)sum.done,
-         (long long)sum.agreed, (long long)sum.skipped, failures, (double)sum.done / (now() - begin));
+  printf("%lld programs x layouts: %lld agree, %lld left the exact range or are too large, %d failed; %.0f a second%s\n",
+         (long long)sum.done, (long long)sum.agreed, (long long)sum.skipped, failures, (double)sum.done / (now() - begin),
+         stopped ? "; stopped" : "");
   if (sum.divided > 0)
     printf("an axis divided into two: %lld plans, %lld of which receive more\n", (long long)sum.divided, (long long)sum.worse);
-  return failures > 0;
+  return stopped ? 128 + stopped : failures > 0;
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state) {
