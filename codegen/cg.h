@@ -24,6 +24,8 @@ typedef struct {
 } Users;
 Users *cg_users(const Module *m, Arena *a); /* by ValueId */
 
+bool cg_takes(const Op *op, ValueId v); /* is it an operand? */
+
 /* Calls f for every read of the body, of index expressions by value inside it (as reads of op operands), and of an
    attention's read[]; `ix` are the coordinates. */
 typedef void ReadFn(void *cx, int operand, int n, IExpr *const *ix, const Expr *otherwise);

@@ -88,8 +88,7 @@ static int find_group(const Grouping *g, Op *op) {
 
 static bool reads(const Item *item, ValueId v) {
   for (int k = 0; k < item->op.n; k++)
-    for (int i = 0; i < item->op.at[k]->nin; i++)
-      if (item->op.at[k]->in[i] == v) return true;
+    if (cg_takes(item->op.at[k], v)) return true;
   return false;
 }
 

@@ -213,20 +213,6 @@ bool cg_plan_rows(Arena *a, const Module *m, Op *const *ops, int n, GroupPlan *o
 
 /* ---- questions about a plan ---------------------------------------------------------------------------------- */
 
-typedef struct {
-  const Module *m;
-  const GroupPlan *g;
-  const Member *self;
-  ValueId v;
-  bool found;
-} Find;
-
-static void reads_value(void *cx, int operand, int n, IExpr *const *ix, const Expr *otherwise) {
-  (void)n, (void)ix, (void)otherwise;
-  Find *f = cx;
-  if (f->self->op->in[operand] == f->v) f->found = true;
-}
-
 bool cg_escapes(const GroupPlan *g, const Module *m, const Users *users, ValueId v) {
   int made = cg_member_of(g, m, v);
   assert(made >= 0 && "only values of the group are asked about");
@@ -239,12 +225,8 @@ bool cg_escapes(const GroupPlan *g, const Module *m, const Users *users, ValueId
   if (users[v].op.n == 0) return true;
   if (g->nrow > 0 || m->values.at[v].type.rank == 0) return false;
   // without rows the row is the whole value: kept in the arena if another segment needs it
-  for (int k = 0; k < g->nmember; k++) {
-    Find f = {m, g, &g->member[k], v, false};
-    if (g->member[k].segment == g->member[made].segment) continue;
-    cg_reads(g->member[k].op, reads_value, &f);
-    if (f.found) return true;
-  }
+  for (int k = 0; k < g->nmember; k++)
+    if (g->member[k].segment != g->member[made].segment && cg_takes(g->member[k].op, v)) return true;
   return false;
 }
 
@@ -286,9 +268,9 @@ bool cg_group_in_place(const GroupPlan *g, const Module *m, ValueId out, ValueId
   if (w < 0 || g->member[w].kind != MEMBER_MAP || !same_buffer_shape(t, &m->values.at[x].type)) return false;
   // reads of the same value in an iteration of loops that the writer does not have would come too late
   InPlace c = {g, NULL, &g->member[w], x, t->rank, true};
-  for (int k = 0; k < g->nmember; k++) {
+  for (int k = 0; k < g->nmember && c.ok; k++) {
     c.reader = &g->member[k];
-    cg_reads(g->member[k].op, touches_own_element, &c);
+    if (cg_takes(c.reader->op, x)) cg_reads(c.reader->op, touches_own_element, &c);
   }
   return c.ok;
 }

@@ -51,6 +51,12 @@ Users *cg_users(const Module *m, Arena *a) {
   return u;
 }
 
+bool cg_takes(const Op *op, ValueId v) {
+  for (int k = 0; k < op->nin; k++)
+    if (op->in[k] == v) return true;
+  return false;
+}
+
 static void ix_reads(const IExpr *x, ReadFn *f, void *cx) {
   for (int i = 0; i < x->n; i++) {
     const Term *t = &x->term[i];

@@ -60,26 +60,26 @@ static void add_factor(Round *r, const Factor *f) {
   vec_push(r->arena, r->factor, *f);
 }
 
-static void forget_dead(Round *r, int v) {
+/* The variables of v's factors, v itself left out, ascending, and how many choices they have together with v, no longer
+   counted once they are FAR_TOO_LARGE; -1 if there are too many variables, or as soon as the choices are more than `most`. */
+static int scope_of(Round *r, int v, int64_t most, int64_t *choices, int *scope) {
   int n = 0;
-  for (int i = 0; i < r->living[v].n; i++)
-    if (!r->factor.at[r->living[v].at[i]].dead) r->living[v].at[n++] = r->living[v].at[i];
-  r->living[v].n = n;
-}
-
-/* The variables of v's factors, v itself left out, ascending; -1 if there are too many. */
-static int scope_of(Round *r, int v, int *scope) {
-  int n = 0;
-  forget_dead(r, v);
-  for (int i = 0; i < r->living[v].n; i++) {
+  *choices = r->size[v];
+  for (int i = 0; i < r->living[v].n;) {
     const Factor *f = &r->factor.at[r->living[v].at[i]];
+    if (f->dead) {
+      r->living[v].at[i] = r->living[v].at[--r->living[v].n];
+      continue;
+    }
+    i++;
     for (int k = 0; k < f->n; k++) {
-      int u = f->var[k], at = 0;
-      while (at < n && scope[at] < u) at++;
-      if (u == v || (at < n && scope[at] == u)) continue;
-      if (n == MAX_SCOPE) return -1;
+      int u = f->var[k], at = n;
+      while (at > 0 && scope[at - 1] > u) at--;
+      if (u == v || (at > 0 && scope[at - 1] == u)) continue;
+      if (n == MAX_SCOPE || *choices > most) return -1;
       memmove(scope + at + 1, scope + at, sizeof *scope * (size_t)(n - at));
       scope[at] = u;
+      if (*choices <= FAR_TOO_LARGE) *choices *= r->size[u];
       n++;
     }
   }
@@ -88,10 +88,10 @@ static int scope_of(Round *r, int v, int *scope) {
 
 /* Entries of the sum of v's factors. */
 static int64_t table_size(Round *r, int v) {
-  int scope[MAX_SCOPE], n = scope_of(r, v, scope);
-  int64_t size = r->size[v];
-  for (int i = 0; i < n && size <= FAR_TOO_LARGE; i++) size *= r->size[scope[i]];
-  return n < 0 ? INT64_MAX : size;
+  int scope[MAX_SCOPE];
+  int64_t choices;
+  int n = scope_of(r, v, FAR_TOO_LARGE, &choices, scope);
+  return n < 0 && choices <= FAR_TOO_LARGE ? INT64_MAX : choices;
 }
 
 /* The entry of f when the variables take the values `value` (by variable). */
@@ -249,12 +249,11 @@ static void fill(Table *t, int i, int n) {
 /* min over v of the sum of its factors, as a factor of the others. */
 static void eliminate(Round *r, int v) {
   Factor out = {0};
-  out.n = scope_of(r, v, out.var);
+  int64_t choices;
+  out.n = scope_of(r, v, INT64_MAX, &choices, out.var);
   keep_factors(r, v);
   if (out.n == 0) return;
-  int64_t entries = 1;
-  for (int i = 0; i < out.n; i++) entries *= r->size[out.var[i]];
-  out.cost = NEW_ARRAY(r->arena, double, entries);
+  out.cost = NEW_ARRAY(r->arena, double, choices / r->size[v]);
   int *all = NEW_ARRAY(r->arena, int, r->size[v]);
   double *own = NEW_ARRAY(r->arena, double, r->size[v]);
   for (int k = 0; k < r->size[v]; k++) all[k] = k, own[k] = own_cost(r, v, k);
@@ -447,7 +446,8 @@ static int weight(const Round *r, int v) { return r->size[v] < 2 ? 0 : r->size[v
 static void make_room(Round *r, int v) {
   int scope[MAX_SCOPE + 1];
   while (table_size(r, v) > r->max_table) {
-    int n = scope_of(r, v, scope), widest = v;
+    int64_t choices;
+    int n = scope_of(r, v, INT64_MAX, &choices, scope), widest = v;
     for (int i = 0; i < n; i++)
       if (weight(r, scope[i]) > weight(r, widest)) widest = scope[i];
     if (n < 0) widest = widest_neighbour(r, v);

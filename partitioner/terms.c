@@ -75,8 +75,9 @@ static bool passes(const Terms *t, const Op *op, const Expr *x, int maps) {
   enum { MAX_OPERANDS = 64 };
   bool pending[MAX_OPERANDS] = {0};
   if (op->nin > MAX_OPERANDS) return false;
-  for (int o = 0; o < op->nin; o++) pending[o] = may_pend(t, op->in[o], maps);
-  return ex_linear_in(x, pending);
+  bool any = false;
+  for (int o = 0; o < op->nin; o++) any |= pending[o] = may_pend(t, op->in[o], maps);
+  return any && ex_linear_in(x, pending);
 }
 
 /* Could some split of the op that makes v leave it pending? */
