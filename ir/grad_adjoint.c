@@ -11,8 +11,8 @@
      x[m // 4, m % 4] m = 4*q + r, q, r stay  d.x[q,r]  = c
      x[t, t]          t stays, t == j        d.x[t,j]  = where(t == j, c, 0)
 
-   The index with the largest range is eliminated; an equation that cannot be solved becomes a condition, which
-   is always right. Dims that are read by value are not solved: there the adjoint is a scatter_add. */
+   The index with the largest range is eliminated; an equation that cannot be solved, or whose solution leaves more
+   points than there were, becomes a condition, which is always right. Dims that are read by value are not solved: there the adjoint is a scatter_add. */
 #include "grad.h"
 
 #include <math.h>
@@ -178,13 +178,16 @@ static bool join_digits(Solver *s, const IExpr *e) {
   return true;
 }
 
-/* e(i) = j for dim d, where j is a new index of the gradient. */
-static void solve_dim(Solver *s, int d) {
-  const Dim *dim = &s->type->dim[d];
-  int j = new_index(s, dim->name, dim->name, dim->size);
-  if (j < 0) return;
-  s->result[s->at[d] = j] = true;
-  if (ix_by_value(s->read->ix[d])) return;
+/* The points that are summed. */
+static double unknown_points(const Solver *s) {
+  double n = 1;
+  for (int i = 0; i < s->space.n; i++)
+    if (is_unknown(s, i)) n *= (double)s->space.idx[i].range;
+  return n;
+}
+
+/* read->ix[d] = j as far as it can be solved. */
+static void solve_equation(Solver *s, int d, int j) {
   for (;;) {
     IExpr *e = resolve(s, s->read->ix[d]);
     if (join_digits(s, e)) continue;
@@ -193,6 +196,21 @@ static void solve_dim(Solver *s, int d) {
     if (!atom) return require(s, ex_2(s->a, EX_EQ, ex_index(s->a, ix_index(s->a, j)), ex_index(s->a, e)));
     split_atom(s, atom);
   }
+}
+
+/* e(i) = j for dim d, where j is a new index of the gradient. Quotients of two digits of the same index can be split for
+   ever, each time into more. */
+static void solve_dim(Solver *s, int d) {
+  const Dim *dim = &s->type->dim[d];
+  int j = new_index(s, dim->name, dim->name, dim->size);
+  if (j < 0) return;
+  s->result[s->at[d] = j] = true;
+  if (ix_by_value(s->read->ix[d])) return;
+  Solver unsolved = *s;
+  solve_equation(s, d, j);
+  if (!s->full && unknown_points(s) <= unknown_points(&unsolved)) return;
+  *s = unsolved;
+  require(s, ex_2(s->a, EX_EQ, ex_index(s->a, ix_index(s->a, j)), ex_index(s->a, resolve(s, s->read->ix[d]))));
 }
 
 static void solve(Solver *s) {
