@@ -281,16 +281,33 @@ static bool right_kind(Session *s) {
   return false;
 }
 
+/* The pass to begin with where the text shows that an earlier one has run; these append to the program each time. */
+static int next_pass(const Module *m) {
+  const Region *r = m->programs.at[0].body;
+  int next = 0;
+  for (int i = 0; i < r->ops.n && m->train.present; i++) {
+    const Op *op = r->ops.at[i];
+    if (op->kind == OP_UPDATE) return pipeline_find("update") + 1;
+    if (op->kind == OP_TAP && op->tap == TAP_GRAD) next = pipeline_find("gradient") + 1;
+  }
+  return next;
+}
+
 /* IR text is the user's: what breaks a law of its stage is an error in the file. */
 static Module *read_ir(Session *s) {
   Module *m = ir_parse(s->arena, s->diags, s->file);
   const char *why = NULL;
   if (!m || s->diags->nerrors) return NULL;
   int first = pipeline_start(s->o->from);
-  if (m->stage != pipeline[first].before)
+  if (m->stage != pipeline[first].before) {
     diag_error(s->diags, "E0603", (Loc){0}, "this module is not at the stage that %s takes", pipeline[first].name);
-  else if (!ir_verify(m, s->o->from, &why))
+  } else if (!ir_verify(m, s->o->from, &why)) {
     diag_error(s->diags, "E0604", (Loc){0}, "the module breaks a law of its stage: %s", why);
+  } else if (first < next_pass(m)) {
+    const char *done = pipeline[next_pass(m) - 1].name, *next = pipeline[next_pass(m)].name;
+    Diag *g = diag_error(s->diags, "E0603", (Loc){0}, "this module has been through %s already", done);
+    diag_help(s->diags, g, "`--from=%s` goes on from there", next);
+  }
   return m;
 }
 
