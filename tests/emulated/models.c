@@ -5,10 +5,7 @@
 
    Examples are small by --set: these sizes keep what is uneven (6 heads, 3 heads of a group, a prime number of words), and Llama
    3 405B its 126 layers as 2. */
-#include <dirent.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "agree.h"
 #include "emulated.h"
@@ -110,18 +107,10 @@ UNIT(DISABLED_uneven_batches) {
 }
 
 /* Models that are no examples: as written, on one rank and on eight. */
-UNIT(DISABLED_other_models) {
-  struct dirent **entries;
-  int n = scandir(tests_path("run"), &entries, NULL, alphasort), models = 0;
-  for (int i = 0; i < n; i++) {
-    const char *dot = strrchr(entries[i]->d_name, '.');
-    if (!dot || strcmp(dot, ".dt")) continue;
-    char name[300];
-    snprintf(name, sizeof name, "run/%s", entries[i]->d_name);
-    const Model m = {name, NULL, NULL, false};
-    AGREE(emulated_variant(), {&m, mesh_of(tests_path("%s", name), 1)}, {&m, NULL}, {&m, mesh_of(tests_path("%s", name), 3)},
-          {&m, mesh_of(tests_path("%s", name), 8)});
-    models++;
-  }
-  CHECK(models > 0);
+static void on_few_meshes(const char *dt) {
+  const Model m = {dt, NULL, NULL, false};
+  const char *path = tests_path("%s", dt);
+  AGREE(emulated_variant(), {&m, mesh_of(path, 1)}, {&m, NULL}, {&m, mesh_of(path, 3)}, {&m, mesh_of(path, 8)});
 }
+
+UNIT(DISABLED_other_models) { each_model(on_few_meshes); }

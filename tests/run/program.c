@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <ftw.h>
+#include <glob.h>
 #include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -51,6 +52,13 @@ const char *tests_path(const char *fmt, ...) {
   const char *moved = getenv("DTC_TESTS"), *p = path_in(moved ? moved : DTC_TESTS, fmt, ap);
   va_end(ap);
   return p;
+}
+
+void each_model(void (*f)(const char *dt)) {
+  glob_t g = {0};
+  if (glob(tests_path("run/*.dt"), 0, NULL, &g)) unit_fail(tests_path("run"), 1, "there is no model");
+  for (size_t i = 0; i < g.gl_pathc; i++) f(g.gl_pathv[i] + strlen(tests_path("%s", "")));
+  globfree(&g);
 }
 
 pid_t start_program(const char *cwd, const char *const *argv, const char *output_file) {

@@ -31,6 +31,9 @@ const char *make_corpus(void); /* corpus.txt there, for models that read bytes *
 /* "data=1,model=1" or, with first = 3, "data=3,model=1", from the file's `mesh pod(data = 2, model = 2)`. */
 const char *mesh_of(const char *dt, int first);
 
+/* Calls f for every tests/run/NAME.dt, `dt` being "run/NAME.dt"; a failure where there is none. */
+void each_model(void (*f)(const char *dt));
+
 typedef struct {
   int steps;
   double *loss, *grad_norm, *lr;
