@@ -89,7 +89,7 @@ static bool hopeless(const Search *s, const Type *here, Price price) {
 
 static void reach(Search *s, int from, OpKind kind, const Type *to);
 
-static void straight_on(Search *s, int at) { reach(s, at, plan_kind(s->mesh, s->node.at[at].type, s->to), s->to); }
+static void straight_on(Search *s, int at) { reach(s, at, OP_EXCHANGE, s->to); }
 
 static int find_node(const Search *s, uint64_t hash, const Type *t) {
   int at = 0;
@@ -97,17 +97,29 @@ static int find_node(const Search *s, uint64_t hash, const Type *t) {
   return at;
 }
 
-/* Dealing out needs every rank's part inside what it holds; that is asked last, of what would be an improvement. */
+/* An exchange is what any change of a complete layout is; what else it may be costs the same, or nothing where nothing moves. */
+static Price price_change(const Search *s, OpKind *kind, const Type *from, const Type *to) {
+  Price p = price_step(s->mesh, s->cluster, *kind, from, to);
+  if (*kind != OP_EXCHANGE || p.bytes > 0) return p;
+  *kind = plan_kind(s->mesh, from, to);
+  return price_step(s->mesh, s->cluster, *kind, from, to);
+}
+
+/* Dealing out needs every rank's part inside what it holds; that is asked last, of what would be an improvement, and so is
+   which collective makes the change. */
 static void reach(Search *s, int from, OpKind kind, const Type *to) {
   const Node *f = &s->node.at[from];
   if (sharding_equal(f->type, to)) return;
   bool final = sharding_equal(to, s->to);
   if (!final && type_capacity(to) > s->largest) return;
   uint64_t hash = type_hash(to);
-  int at = find_node(s, hash, to), odd = f->odd + (kind == OP_EXCHANGE);
+  int at = find_node(s, hash, to);
   if (at < s->node.n && price_compare(f->price, s->node.at[at].price) > 0) return;
-  Price price = price_add(f->price, price_step(s->mesh, s->cluster, kind, f->type, to));
+  Price price = price_add(f->price, price_change(s, &kind, f->type, to));
+  if (at < s->node.n && price_compare(price, s->node.at[at].price) > 0) return;
   if (!final && hopeless(s, to, price)) return;
+  if (kind == OP_EXCHANGE) kind = plan_kind(s->mesh, f->type, to);
+  int odd = f->odd + (kind == OP_EXCHANGE);
   if (at < s->node.n ? !better(price, odd, s->node.at[at].price, s->node.at[at].odd) : at == MAX_NODES) return;
   if (kind == OP_REDUCE_SCATTER && !type_inside(s->mesh, to, f->type)) return;
   bool complete = to->pending.n == s->to->pending.n;
@@ -222,8 +234,8 @@ static void expand_pending(Search *s, int at) {
 
 /* ---- detours over better links ----------------------------------------------------------------------------------------- */
 
-static void detour(Search *s, int at, const Type *here, const Type *to) {
-  if (s->node.n < MAX_DETOURS && type_valid(to)) reach(s, at, plan_kind(s->mesh, here, to), to);
+static void detour(Search *s, int at, const Type *to) {
+  if (s->node.n < MAX_DETOURS && type_valid(to)) reach(s, at, OP_EXCHANGE, to);
 }
 
 static void expand_complete(Search *s, int at) {
@@ -233,20 +245,20 @@ static void expand_complete(Search *s, int at) {
     Type to = here;
     for (Split *k = &to.dim[d].split; k->n > 0;) { /* the minor parts leave */
       AxisPart p = k->part[--k->n];
-      detour(s, at, &here, &to);
+      detour(s, at, &to);
       for (int e = 0; e < here.rank; e++) { /* and the last of them enters another dim */
         Type moved = to;
         Split *other = &moved.dim[e].split;
         if (e == d || other->n == MAX_PARTS) continue;
         other->part[other->n++] = p;
-        detour(s, at, &here, &moved);
+        detour(s, at, &moved);
       }
     }
     for (int i = 0; i + 1 < here.dim[d].split.n; i++) { /* two parts change places */
       Type turned = here;
       turned.dim[d].split.part[i] = here.dim[d].split.part[i + 1];
       turned.dim[d].split.part[i + 1] = here.dim[d].split.part[i];
-      detour(s, at, &here, &turned);
+      detour(s, at, &turned);
     }
   }
 }
