@@ -12,7 +12,8 @@
      x[t, t]          t stays, t == j        d.x[t,j]  = where(t == j, c, 0)
 
    The index with the largest range is eliminated; an equation that cannot be solved, or whose solution leaves more
-   points than there were, becomes a condition, which is always right. Dims that are read by value are not solved: there the adjoint is a scatter_add. */
+   points than there were, becomes a condition, which is always right. Dims that are read by value are not solved:
+   there the adjoint is a scatter_add. */
 #include "grad.h"
 
 #include <math.h>
