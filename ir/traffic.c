@@ -391,18 +391,35 @@ double move_bound(const Mesh *m, const Type *from, const Type *to) {
 
 typedef struct {
   uint64_t from, to, ended; /* atoms: the source's, the target's, the sums' that end */
+  int rank;
+  struct {
+    Dealt had, wanted;
+    uint64_t to; /* atoms */
+  } dim[MAX_RANK];
 } Sides;
 
+static Sides sides_of(const Atoms *x, const Type *from, const Type *to) {
+  Sides s = {.rank = to->rank};
+  s.ended = parts_mask(x, from->pending.n, from->pending.part) & ~parts_mask(x, to->pending.n, to->pending.part);
+  for (int d = 0; d < to->rank; d++) {
+    const Split *had = &from->dim[d].split, *wanted = &to->dim[d].split;
+    s.dim[d].had = dealt_out(x->mesh, had, to->dim[d].size), s.dim[d].wanted = dealt_out(x->mesh, wanted, to->dim[d].size);
+    s.dim[d].to = split_mask(x, wanted);
+    s.from |= split_mask(x, had), s.to |= s.dim[d].to;
+  }
+  return s;
+}
+
 /* Over the ranks that differ from `rank` in atoms of `free`: the sum of what they want of what it holds. */
-static double wanted_of(const Atoms *x, const Type *from, const Type *to, int64_t rank, uint64_t free) {
+static double wanted_of(const Atoms *x, const Sides *s, int64_t rank, uint64_t free) {
   double all = 1;
-  for (int d = 0; d < to->rank && all > 0; d++) {
+  for (int d = 0; d < s->rank && all > 0; d++) {
     int64_t lo, hi, l, h, sum = 0;
     Walk w;
-    split_range(x->mesh, &from->dim[d].split, to->dim[d].size, rank, &lo, &hi);
-    walk_start(&w, x, split_mask(x, &to->dim[d].split) & free, rank);
+    dealt_range(&s->dim[d].had, rank, &lo, &hi);
+    walk_start(&w, x, s->dim[d].to & free, rank);
     do {
-      split_range(x->mesh, &to->dim[d].split, to->dim[d].size, w.rank, &l, &h);
+      dealt_range(&s->dim[d].wanted, w.rank, &l, &h);
       sum += max_i64(0, min_i64(h, hi) - max_i64(l, lo));
     } while (walk_next(&w));
     all *= (double)sum;
@@ -410,29 +427,27 @@ static double wanted_of(const Atoms *x, const Type *from, const Type *to, int64_
   return all;
 }
 
-static double sent_by(const Atoms *x, const Sides *s, const Type *from, const Type *to, int64_t rank) {
+static double sent_by(const Atoms *x, const Sides *s, int64_t rank) {
   uint64_t fixed = s->from | s->ended, free = s->to & ~fixed;
-  double all = wanted_of(x, from, to, rank, s->to) * (double)mask_count(x, fixed & ~s->to);
-  double own = wanted_of(x, from, to, rank, free), share = (all - own) / (double)mask_count(x, free);
+  double all = wanted_of(x, s, rank, s->to) * (double)mask_count(x, fixed & ~s->to);
+  double own = wanted_of(x, s, rank, free), share = (all - own) / (double)mask_count(x, free);
   return (double)(int64_t)(share + 0.999999);
 }
 
 int64_t move_sent(const Mesh *m, OpKind kind, const Type *from, const Type *to) {
   if (kind == OP_SLICE || kind == OP_ALL_REDUCE) return move_bytes(m, kind, from, to);
   Atoms x;
-  Sides s = {0};
-  atoms_of(&x, m, 2, (const Type *const[]){from, to});
-  for (int d = 0; d < to->rank; d++) s.from |= split_mask(&x, &from->dim[d].split), s.to |= split_mask(&x, &to->dim[d].split);
-  s.ended = parts_mask(&x, from->pending.n, from->pending.part) & ~parts_mask(&x, to->pending.n, to->pending.part);
   Needs needs;
+  atoms_of(&x, m, 2, (const Type *const[]){from, to});
   needs_of(&x, from, to, &needs);
   if (needs.atoms == 0 && kind != OP_REDUCE_SCATTER) return move_bytes(m, kind, from, to); /* all ranks are alike */
+  Sides s = sides_of(&x, from, to);
   if (mask_count(&x, s.from | s.ended) * mask_count(&x, s.to) > MAX_SENT_WALK) return -1;
   double most = 0;
   Walk w;
   walk_start(&w, &x, s.from | s.ended, 0);
   do {
-    double sent = sent_by(&x, &s, from, to, w.rank);
+    double sent = sent_by(&x, &s, w.rank);
     most = sent > most ? sent : most;
   } while (walk_next(&w));
   return (int64_t)most * dtype_size(from->dtype);
