@@ -15,9 +15,9 @@ enum { MAX_ROUNDS = 6, MAX_PRUNES = 4, MAX_SCOPE = 16, BUCKETS = 64 };
 static const int64_t FAR_TOO_LARGE = (int64_t)1 << 50;
 
 typedef struct {
-  int n, var[MAX_SCOPE]; /* ascending */
-  double *cost;          /* row-major in that order */
-  bool dead;             /* absorbed into another factor */
+  int n, var[MAX_SCOPE];
+  double *cost; /* row-major in that order */
+  bool dead;    /* absorbed into another factor */
 } Factor;
 
 typedef struct {
@@ -109,6 +109,18 @@ static double sum_of(const Round *r, int v, const int *value) {
   return sum;
 }
 
+/* Entries of f before and behind each entry of variable v in it. */
+static void around(const Round *r, const Factor *f, int v, int64_t *outer, int64_t *inner) {
+  *outer = *inner = 1;
+  bool behind = false;
+  for (int i = 0; i < f->n; i++) {
+    if (f->var[i] == v)
+      behind = true;
+    else
+      *(behind ? inner : outer) *= r->size[f->var[i]];
+  }
+}
+
 /* ---- elimination ----------------------------------------------------------------------------------------- */
 
 static void enqueue(Round *r, int v) {
@@ -148,6 +160,29 @@ typedef struct {
   double *row, *out;
 } Table;
 
+/* Is variable u one of f's? */
+static bool has_var(const Factor *f, int u) {
+  for (int i = 0; i < f->n; i++)
+    if (f->var[i] == u) return true;
+  return false;
+}
+
+/* f with its variable u innermost. */
+static Factor innermost(const Round *r, const Factor *f, int u) {
+  Factor out = {0};
+  int64_t outer, inner, size = r->size[u];
+  around(r, f, u, &outer, &inner);
+  if (inner == 1) return *f;
+  for (int i = 0; i < f->n; i++)
+    if (f->var[i] != u) out.var[out.n++] = f->var[i];
+  out.var[out.n++] = u;
+  double *to = out.cost = NEW_ARRAY(r->arena, double, outer *inner *size);
+  for (int64_t o = 0; o < outer; o++)
+    for (int64_t i = 0; i < inner; i++)
+      for (int64_t k = 0; k < size; k++) *to++ = f->cost[(o * size + k) * inner + i];
+  return out;
+}
+
 /* Also how many of the variables that stay must be known to know the factor's entries. */
 static Cursor cursor(const Round *r, const Factor *f, int v, const Table *t, int *known) {
   Cursor c = {.cost = f->cost};
@@ -165,10 +200,14 @@ static Cursor cursor(const Round *r, const Factor *f, int v, const Table *t, int
 }
 
 static void place_cursors(Table *t, const Round *r, int v) {
-  int nf = r->kept[v].n, n = 0, *known = NEW_ARRAY(r->arena, int, nf + 1);
+  int nf = r->kept[v].n, n = 0, last = t->var[t->n - 1], *known = NEW_ARRAY(r->arena, int, nf + 1);
   Cursor *c = NEW_ARRAY(r->arena, Cursor, nf + 1);
   t->c = NEW_ARRAY(r->arena, Cursor, nf + 1);
-  for (int f = 0; f < nf; f++) c[f] = cursor(r, &r->factor.at[r->kept[v].at[f]], v, t, &known[f]);
+  for (int i = 0; i < nf; i++) {
+    Factor f = r->factor.at[r->kept[v].at[i]];
+    if (has_var(&f, last)) f = innermost(r, &f, last);
+    c[i] = cursor(r, &f, v, t, &known[i]);
+  }
   for (int i = 0; i <= t->n; i++) {
     t->first[i] = n;
     for (int f = 0; f < nf; f++)
@@ -207,28 +246,26 @@ static int add_known(Table *t, int i, int n, const int *choice, const double *su
 
 static double lesser(double a, double b) { return b < a ? b : a; }
 
-static void add_row(double *restrict row, const double *restrict cost, int64_t step, int size) {
-  for (int x = 0; x < size; x++) row[x] += cost[x * step];
-}
-
-/* The entries of all choices of the innermost variable that stays, side by side. */
+/* The entries of all choices of the innermost variable that stays, side by side, as they lie in the factors that have it. */
 static void fill_row(Table *t, int n) {
-  const Cursor *c = t->c + t->first[t->n], *end = t->c + t->first[t->n + 1];
-  int size = t->size[t->n - 1], last = t->n - 1;
+  const Cursor *c = t->c + t->first[t->n], *end = t->c + t->first[t->n + 1] - 1;
+  int size = t->size[t->n - 1];
   double *restrict out = t->out, *restrict row = t->row;
   for (int x = 0; x < size; x++) out[x] = IMPOSSIBLE;
   for (int k = 0; k < n; k++) {
-    double known = t->sum[last][k];
-    int64_t choice = t->choice[last][k];
-    const double *restrict cost = end[-1].cost + end[-1].at + choice * end[-1].own;
-    int64_t step = end[-1].step[last];
-    if (end - c == 1) { /* most have but one */
-      for (int x = 0; x < size; x++) out[x] = lesser(out[x], known + cost[x * step]);
+    double known = t->sum[t->n - 1][k];
+    int64_t choice = t->choice[t->n - 1][k];
+    const double *restrict cost = end->cost + end->at + choice * end->own;
+    if (end == c) { /* most have but one */
+      for (int x = 0; x < size; x++) out[x] = lesser(out[x], known + cost[x]);
       continue;
     }
     for (int x = 0; x < size; x++) row[x] = known;
-    for (const Cursor *f = c; f + 1 < end; f++) add_row(row, f->cost + f->at + choice * f->own, f->step[last], size);
-    for (int x = 0; x < size; x++) out[x] = lesser(out[x], row[x] + cost[x * step]);
+    for (const Cursor *f = c; f < end; f++) {
+      const double *restrict more = f->cost + f->at + choice * f->own;
+      for (int x = 0; x < size; x++) row[x] += more[x];
+    }
+    for (int x = 0; x < size; x++) out[x] = lesser(out[x], row[x] + cost[x]);
   }
   t->out += size;
 }
@@ -246,6 +283,16 @@ static void fill(Table *t, int i, int n) {
   for (Cursor *f = c; f < end; f++) f->at -= t->size[i] * f->step[i];
 }
 
+/* Rows of the table are as long as can be. */
+static void widest_last(const Round *r, Factor *f) {
+  int *last = &f->var[f->n - 1], *widest = last;
+  for (int i = f->n - 1; i >= 0; i--)
+    if (r->size[f->var[i]] > r->size[*widest]) widest = &f->var[i];
+  int u = *widest;
+  memmove(widest, widest + 1, sizeof *widest * (size_t)(last - widest));
+  *last = u;
+}
+
 /* min over v of the sum of its factors, as a factor of the others. */
 static void eliminate(Round *r, int v) {
   Factor out = {0};
@@ -253,6 +300,7 @@ static void eliminate(Round *r, int v) {
   out.n = scope_of(r, v, INT64_MAX, &choices, out.var);
   keep_factors(r, v);
   if (out.n == 0) return;
+  widest_last(r, &out);
   out.cost = NEW_ARRAY(r->arena, double, choices / r->size[v]);
   int *all = NEW_ARRAY(r->arena, int, r->size[v]);
   double *own = NEW_ARRAY(r->arena, double, r->size[v]);
@@ -265,18 +313,6 @@ static void eliminate(Round *r, int v) {
 }
 
 /* ---- dropping choices ---------------------------------------------------------------------------------------- */
-
-/* Entries of f before and behind each entry of variable v in it. */
-static void around(const Round *r, const Factor *f, int v, int64_t *outer, int64_t *inner) {
-  *outer = *inner = 1;
-  bool behind = false;
-  for (int i = 0; i < f->n; i++) {
-    if (f->var[i] == v)
-      behind = true;
-    else
-      *(behind ? inner : outer) *= r->size[f->var[i]];
-  }
-}
 
 static void keep_entries(Round *r, Factor *f, int v, int n, const int *keep) {
   int64_t outer, inner;
