@@ -401,24 +401,30 @@ Num domain_identity(DomainKind k, DType of, Reduce r) {
   }
 }
 
-/* Sixteen products of residues are less than 2^126: they are added up before anything is taken off. */
-static bool mod_add_products(Num *sum, int n, const Num *a, const Num *b) {
-  unsigned __int128 all = (unsigned __int128)mod_positive(*sum);
-  bool tokens = token(*sum);
-  for (int i = 0; i < n; i++) {
-    tokens |= either(a[i], b[i]);
-    all += (unsigned __int128)mod_positive(a[i]) * (unsigned __int128)mod_positive(b[i]);
-    if (i % 16 == 15) all = (all & (unsigned __int128)P) + (all >> 61);
+/* Thirty-two products of representatives, each less than 2^120, are added up before anything is taken off. That a token is
+   among the factors shows in a bit above the 61 of any representative + 2^60. */
+static bool mod_add_products(Num *sum, int64_t n, Strip a, Strip b) {
+  const uint64_t shift = (uint64_t)1 << 60;
+  uint64_t seen = (uint64_t)sum->i + shift;
+  __int128 all = sum->i;
+  for (int64_t i = 0; i < n;) {
+    for (int64_t end = min_i64(n, i + 32); i < end; i++, a.at += a.step, b.at += b.step) {
+      seen |= ((uint64_t)a.at->i + shift) | ((uint64_t)b.at->i + shift);
+      all += (__int128)a.at->i * b.at->i;
+    }
+    all += (__int128)P << 65; /* not below 0 */
+    all = (all & P) + (all >> 61);
   }
-  if (!tokens) *sum = mod_reduce((all & (unsigned __int128)P) + (all >> 61));
-  return !tokens;
+  if (seen >> 61) return false;
+  if (n) *sum = mod_reduce((unsigned __int128)all);
+  return true;
 }
 
-Num domain_add_products(Domain *d, DType of, Num sum, int n, const Num *a, const Num *b) {
+Num domain_add_products(Domain *d, DType of, Num sum, int64_t n, Strip a, Strip b) {
   bool residues = d->kind == DOMAIN_MOD && !dtype_is_int(of);
   if (residues && mod_add_products(&sum, n, a, b)) return sum;
   ScalarFn *add = domain_fn(d->kind, of, EX_ADD), *mul = domain_fn(d->kind, of, EX_MUL);
-  for (int i = 0; i < n; i++) sum = add(d, sum, mul(d, a[i], b[i]));
+  for (int64_t i = 0; i < n; i++) sum = add(d, sum, mul(d, a.at[i * a.step], b.at[i * b.step]));
   return sum;
 }
 

@@ -38,7 +38,11 @@ ScalarFn *domain_fn(DomainKind k, DType of, ExprOp op); /* `of`: the operands' d
 ScalarFn *domain_exceeds(DomainKind k, DType of);       /* 1 if a is above b in the order of max, argmax and topk */
 ScalarFn *domain_reduce(DomainKind k, DType of, Reduce r);
 Num domain_identity(DomainKind k, DType of, Reduce r);
-Num domain_add_products(Domain *d, DType of, Num sum, int n, const Num *a, const Num *b); /* sum + a[0] * b[0] + ... */
+typedef struct {
+  const Num *at;
+  int64_t step;
+} Strip; /* numbers, one every so many */
+Num domain_add_products(Domain *d, DType of, Num sum, int64_t n, Strip a, Strip b); /* sum + a[0] * b[0] + ... */
 Num domain_real(Domain *d, double v);                                                     /* a real literal or setting */
 Num domain_literal(Domain *d, const Expr *lit);
 Num domain_cast(Domain *d, DType from, DType to, Num v);
@@ -61,18 +65,22 @@ typedef struct {
 
 typedef struct Node Node;
 
-/* A read, bound to one rank's box of the operand. Where every index is affine and stays inside, the element is
-   base + sum of stride * index. */
-typedef struct {
+/* A read, bound to one rank's box of the operand, or of the operand's gradient, to add to. Where all of its indices are
+   affine, the element is base + sum of stride * index; direct: where they stay inside besides. */
+typedef struct Read Read;
+struct Read {
   const Expr *expr;
   Node *otherwise;
+  Read *gradient; /* where a result of the op is it */
+  ValueId value;
   const Type *type;
   const Held *held;
-  bool direct;
+  bool affine, direct;
   int64_t base;
+  int nunsure, unsure[MAX_RANK]; /* dims that some points leave */
   int n, index[MAX_INDEX];
   int64_t stride[MAX_INDEX];
-} Read;
+};
 
 struct Node {
   ExprOp op;
@@ -105,8 +113,6 @@ typedef struct {
 Point point_at(EvalRun *r, const Op *op, int rank); /* binds the reads, sets the rank's box of the space */
 Num node_value(Point *p, const Node *n);
 int64_t ix_value_at(Point *p, const IExpr *x);
-/* The element of `h` where `read` reads, or NULL when it leaves the box (its dim, or what this rank holds). */
-Num *node_place(Point *p, const Expr *read, const Held *h);
 
 /* Loops over the listed indices, last fastest: for (bool go = loop_first(..); go; go = loop_next(..)). */
 typedef struct {
@@ -118,10 +124,16 @@ bool loop_next(Point *p, const Loop *l);
 
 int64_t loop_points(const Point *p, const Loop *l);
 
+/* How far the element that a direct read reads moves when index i takes a step. */
+int64_t read_step(const Read *r, int i);
+int64_t direct_place(const Point *p, const Read *r); /* where a direct read reads */
+
 /* The node's values at all points of a loop, `count` of them, one at least; the other indices stand where p has them. More
    than BATCH are looked at one by one. */
 enum { BATCH = 64 };
 void node_values(Point *p, const Node *n, const Loop *l, int64_t count, Num *out);
+/* Adds numbers, one for each point of a loop that has some, where the read reads there, if this rank holds that. */
+void read_add(Point *p, const Read *r, const Loop *l, const Num *v);
 
 /* ---- eval_space.c, eval_attention.c, eval_layout.c, eval_arena.c ---- */
 typedef void EvalFn(Point *p);

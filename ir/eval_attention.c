@@ -15,15 +15,22 @@
 #include "eval.h"
 
 typedef struct {
-  Loop rows, features, keys, dots;
-  int64_t nkeys, ndots;
-  Num *score, *weight, *slope, *dot, *v; /* per key, v of one feature */
-  Num *q, *k, *dq;                       /* per contracted point; k per key and point */
+  Loop rows, features, keys, dots, keys_features, keys_dots;
+  int64_t nfeatures, nkeys, ndots;
+  Num *score, *weight, *slope, *dot; /* per key */
+  Num *v, *a, *da, *dv;              /* per feature; v per key, too */
+  Num *k, *q, *dq, *dk;              /* per contracted point; k per key, too */
   DType d;
   ScalarFn *add, *sub, *mul, *div, *max;
 } Attention;
 
 enum { READ_Q, READ_K, READ_V, READ_A, READ_LSE, READ_DA };
+
+static Num *part(Num **rest, int64_t n) {
+  Num *at = *rest;
+  *rest += n;
+  return at;
+}
 
 static Attention attention_of(Point *p) {
   const Op *op = p->op;
@@ -35,13 +42,18 @@ static Attention attention_of(Point *p) {
     if (!row[i]) a.features.index[a.features.n++] = i;
   a.keys = loop_range(op->space.nout, op->space.nout + op->nkey);
   a.dots = loop_range(op->space.nout + op->nkey, op->space.n);
-  a.nkeys = loop_points(p, &a.keys), a.ndots = loop_points(p, &a.dots);
-  Num *scratch = eval_scratch(p->run, 5 * a.nkeys + (2 + a.nkeys) * a.ndots);
-  a.score = scratch, a.weight = a.score + a.nkeys, a.slope = a.weight + a.nkeys, a.dot = a.slope + a.nkeys;
-  a.v = a.dot + a.nkeys, a.q = a.v + a.nkeys, a.dq = a.q + a.ndots, a.k = a.dq + a.ndots;
-  DomainKind k = p->d->kind;
-  a.add = domain_fn(k, a.d, EX_ADD), a.sub = domain_fn(k, a.d, EX_SUB), a.mul = domain_fn(k, a.d, EX_MUL);
-  a.div = domain_fn(k, a.d, EX_DIV), a.max = domain_fn(k, a.d, EX_MAX);
+  a.keys_dots = loop_range(op->space.nout, op->space.n);
+  a.keys_features = a.keys;
+  for (int i = 0; i < a.features.n; i++) a.keys_features.index[a.keys_features.n++] = a.features.index[i];
+  a.nfeatures = loop_points(p, &a.features), a.nkeys = loop_points(p, &a.keys), a.ndots = loop_points(p, &a.dots);
+  Num *rest = eval_scratch(p->run, 4 * a.nkeys + (a.nkeys + 3) * (a.nfeatures + a.ndots));
+  a.score = part(&rest, a.nkeys), a.weight = part(&rest, a.nkeys), a.slope = part(&rest, a.nkeys), a.dot = part(&rest, a.nkeys);
+  a.v = part(&rest, a.nkeys * a.nfeatures), a.k = part(&rest, a.nkeys * a.ndots);
+  a.a = part(&rest, a.nfeatures), a.da = part(&rest, a.nfeatures), a.dv = part(&rest, a.nfeatures);
+  a.q = part(&rest, a.ndots), a.dq = part(&rest, a.ndots), a.dk = part(&rest, a.ndots);
+  DomainKind kind = p->d->kind;
+  a.add = domain_fn(kind, a.d, EX_ADD), a.sub = domain_fn(kind, a.d, EX_SUB), a.mul = domain_fn(kind, a.d, EX_MUL);
+  a.div = domain_fn(kind, a.d, EX_DIV), a.max = domain_fn(kind, a.d, EX_MAX);
   return a;
 }
 
@@ -53,15 +65,19 @@ static void operands(Point *p, int read, const Loop *l, int64_t count, Num *out)
   if (count) node_values(p, p->plan->operand[read], l, count, out);
 }
 
+/* The sum of x[i] * y[i * step]. */
+static Num products(Point *p, const Attention *a, int64_t n, const Num *x, const Num *y, int64_t step) {
+  return domain_add_products(p->d, a->d, zero(p, a->d), n, (Strip){x, 1}, (Strip){y, step});
+}
+
 /* Fills q, k, dot and score, and returns the largest. */
 static Num find_scores(Point *p, const Attention *a) {
   Num top = domain_identity(p->d->kind, a->d, RED_MAX);
   int64_t u = 0;
-  operands(p, READ_Q, &a->dots, a->ndots, a->q); /* the same for all keys */
+  operands(p, READ_Q, &a->dots, a->ndots, a->q);
+  operands(p, READ_K, &a->keys_dots, a->nkeys * a->ndots, a->k);
   for (bool go = loop_first(p, &a->keys); go; go = loop_next(p, &a->keys), u++) {
-    Num *k = a->k + u * a->ndots;
-    operands(p, READ_K, &a->dots, a->ndots, k);
-    a->dot[u] = p->dot = domain_add_products(p->d, a->d, zero(p, a->d), (int)a->ndots, a->q, k);
+    a->dot[u] = p->dot = products(p, a, a->ndots, a->q, a->k + u * a->ndots, 1);
     a->score[u] = node_value(p, p->plan->body);
     top = a->max(p->d, top, a->score[u]);
   }
@@ -86,13 +102,12 @@ static void attend_row(Point *p, Attention *a) {
   }
   Num log_sum = empty ? zero(p, a->d) : domain_fn(p->d->kind, a->d, EX_LOG)(p->d, sum, (Num){0});
   *row_place(p, a, lse) = empty ? none : a->add(p->d, top, log_sum);
-  for (bool go = loop_first(p, &a->features); go; go = loop_next(p, &a->features)) {
-    Num acc = zero(p, a->d);
-    operands(p, READ_V, &a->keys, a->nkeys, a->v);
-    if (!empty) acc = domain_add_products(p->d, a->d, acc, (int)a->nkeys, a->weight, a->v);
+  operands(p, READ_V, &a->keys_features, a->nkeys * a->nfeatures, a->v);
+  int64_t e = 0;
+  for (bool go = loop_first(p, &a->features); go; go = loop_next(p, &a->features), e++) {
     int64_t at = held_place(out, p->i);
     if (at < 0) internal_error("%s: the result is not split as its indices are", eval_where(p->run, p->op));
-    out->at[at] = empty ? acc : a->div(p->d, acc, sum);
+    out->at[at] = empty ? zero(p, a->d) : a->div(p->d, products(p, a, a->nkeys, a->weight, a->v + e, a->nfeatures), sum);
   }
 }
 
@@ -102,12 +117,6 @@ void eval_attention(Point *p) {
 }
 
 /* ---- gradient ---- */
-
-static void add_at(Point *p, int result, const Expr *read, Num g) {
-  const Op *op = p->op;
-  Num *at = node_place(p, read, held_of(p->run, op->out[result], p->rank));
-  if (at) *at = domain_fn(p->d->kind, read->dtype, EX_ADD)(p->d, *at, g);
-}
 
 typedef struct {
   Point *p;
@@ -121,7 +130,7 @@ static Num fn2(Walk *w, ExprOp op, Num x, Num y) { return domain_fn(w->p->d->kin
 static void walk(Walk *w, const Node *n, Num g);
 
 static void walk_read(Walk *w, const Node *n, Num g) {
-  const Op *op = w->p->op;
+  static const Loop HERE = {0};
   const Expr *x = n->read->expr;
   for (int k = 0; k < x->nix; k++) {
     int64_t at = ix_value_at(w->p, x->ix[k]);
@@ -129,8 +138,7 @@ static void walk_read(Walk *w, const Node *n, Num g) {
     if (n->read->otherwise) walk(w, n->read->otherwise, g);
     return;
   }
-  for (int i = 0; i < op->nwrt; i++)
-    if (op->wrt[i] == x->operand) add_at(w->p, 3 + i, x, g);
+  if (n->read->gradient) read_add(w->p, n->read->gradient, &HERE, &g);
 }
 
 /* The derivative at u of a function of one number with value y, where it has one. */
@@ -205,45 +213,35 @@ static void walk(Walk *w, const Node *n, Num g) {
   }
 }
 
-/* weight[u] = p[u], and v's gradient; slope[u] = sum over e of da[e] * v[u,e]. Returns sum of da[e] * a[e]. */
-static Num find_slopes(Point *p, Attention *a) {
-  Num lse = operand(p, READ_LSE), mean = zero(p, a->d);
-  for (int64_t u = 0; u < a->nkeys; u++) {
-    a->weight[u] = domain_exp_difference(p->d, a->score[u], lse);
-    a->slope[u] = zero(p, a->d);
-  }
-  for (bool go = loop_first(p, &a->features); go; go = loop_next(p, &a->features)) {
-    Num da = operand(p, READ_DA);
-    mean = a->add(p->d, mean, a->mul(p->d, da, operand(p, READ_A)));
-    int64_t u = 0;
-    operands(p, READ_V, &a->keys, a->nkeys, a->v);
-    for (bool more = loop_first(p, &a->keys); more; more = loop_next(p, &a->keys), u++) {
-      a->slope[u] = a->add(p->d, a->slope[u], a->mul(p->d, da, a->v[u]));
-      add_at(p, READ_V, p->op->read[READ_V], a->mul(p->d, a->weight[u], da));
-    }
-  }
-  return mean;
+static void add_all(Point *p, int read, const Loop *l, const Num *v) { read_add(p, p->plan->operand[read]->read->gradient, l, v); }
+
+/* Of the key where p stands, the u-th: its part of v's and k's gradients and of those of what the score reads. Returns ds times
+   the score's derivative by dot. */
+static Num attend_key_back(Point *p, Attention *a, int64_t u, Num lse, Num mean) {
+  Walk w = {p, a, zero(p, a->d)};
+  Num weight = domain_exp_difference(p->d, a->score[u], lse);
+  Num slope = a->sub(p->d, products(p, a, a->nfeatures, a->da, a->v + u * a->nfeatures, 1), mean);
+  for (int64_t e = 0; e < a->nfeatures; e++) a->dv[e] = a->mul(p->d, weight, a->da[e]);
+  add_all(p, READ_V, &a->features, a->dv);
+  p->dot = a->dot[u];
+  walk(&w, p->plan->body, a->mul(p->d, weight, slope));
+  for (int64_t c = 0; c < a->ndots; c++) a->dk[c] = a->mul(p->d, w.dot_slope, a->q[c]);
+  add_all(p, READ_K, &a->dots, a->dk);
+  return w.dot_slope;
 }
 
 static void attend_row_back(Point *p, Attention *a) {
-  Num none = domain_identity(p->d->kind, a->d, RED_MAX);
+  Num none = domain_identity(p->d->kind, a->d, RED_MAX), nothing = zero(p, a->d), lse = operand(p, READ_LSE);
   find_scores(p, a);
-  Num mean = find_slopes(p, a);
-  int64_t u = 0, c = 0;
-  for (int64_t i = 0; i < a->ndots; i++) a->dq[i] = zero(p, a->d);
-  for (bool go = loop_first(p, &a->keys); go; go = loop_next(p, &a->keys), u++) {
-    if (domain_equal(p->d->kind, a->d, a->score[u], none)) continue;
-    p->dot = a->dot[u];
-    Walk w = {p, a, zero(p, a->d)};
-    walk(&w, p->plan->body, a->mul(p->d, a->weight[u], a->sub(p->d, a->slope[u], mean)));
-    c = 0;
-    for (bool more = loop_first(p, &a->dots); more; more = loop_next(p, &a->dots), c++) {
-      a->dq[c] = a->add(p->d, a->dq[c], a->mul(p->d, w.dot_slope, a->k[u * a->ndots + c]));
-      add_at(p, READ_K, p->op->read[READ_K], a->mul(p->d, w.dot_slope, a->q[c]));
-    }
-  }
-  c = 0;
-  for (bool go = loop_first(p, &a->dots); go; go = loop_next(p, &a->dots), c++) add_at(p, READ_Q, p->op->read[READ_Q], a->dq[c]);
+  operands(p, READ_A, &a->features, a->nfeatures, a->a);
+  operands(p, READ_DA, &a->features, a->nfeatures, a->da);
+  operands(p, READ_V, &a->keys_features, a->nkeys * a->nfeatures, a->v);
+  Num mean = products(p, a, a->nfeatures, a->da, a->a, 1);
+  int64_t u = 0;
+  for (bool go = loop_first(p, &a->keys); go; go = loop_next(p, &a->keys), u++)
+    a->slope[u] = domain_equal(p->d->kind, a->d, a->score[u], none) ? nothing : attend_key_back(p, a, u, lse, mean);
+  for (int64_t c = 0; c < a->ndots; c++) a->dq[c] = products(p, a, a->nkeys, a->slope, a->k + c, a->ndots);
+  add_all(p, READ_Q, &a->dots, a->dq);
 }
 
 void eval_attention_grad(Point *p) {

@@ -53,13 +53,22 @@ static Node *exponential(Compiler *c, const Expr *x) {
   }
 }
 
+static Read *read_new(Compiler *c, const Expr *x, ValueId v) {
+  Read *r = NEW(c->r->arena, Read);
+  r->expr = x;
+  r->value = v;
+  r->type = &c->r->m->values.at[v].type;
+  vec_push(c->r->arena, c->plan->reads, r);
+  return r;
+}
+
 static Node *compile_read(Compiler *c, const Expr *x) {
+  const Op *op = c->op;
   Node *n = node_new(c, EX_READ, x->dtype);
-  n->read = NEW(c->r->arena, Read);
-  n->read->expr = x;
-  n->read->type = &c->r->m->values.at[c->op->in[x->operand]].type;
+  n->read = read_new(c, x, op->in[x->operand]);
   n->read->otherwise = x->otherwise ? compile(c, x->otherwise) : NULL;
-  vec_push(c->r->arena, c->plan->reads, n->read);
+  for (int i = 0; i < op->nwrt; i++)
+    if (op->wrt[i] == x->operand) n->read->gradient = read_new(c, x, op->out[3 + i]);
   return n;
 }
 
@@ -82,6 +91,7 @@ static Plan *plan_compile(EvalRun *r, const Op *op) {
   Compiler c = {r, op, *slot};
   if (op->body) c.plan->body = compile(&c, op->body);
   for (int i = 0; i < op_reads(op); i++) c.plan->operand[i] = compile(&c, op->read[i]);
+  for (int i = 0; i < 3 && op->kind == OP_ATTENTION_GRAD; i++) c.plan->operand[i]->read->gradient = read_new(&c, op->read[i], op->out[i]);
   return c.plan;
 }
 
@@ -126,8 +136,10 @@ int64_t ix_value_at(Point *p, const IExpr *x) {
 
 /* ---- binding ---- */
 
-/* Adds stride * x to the read's address if x is affine and inside [lo, lo + size) all over the rank's box. */
-static bool bind_dim(Read *r, const Point *p, const IExpr *x, int64_t lo, int64_t size, int64_t stride) {
+/* Adds the index of dim k to the read's address, if it is affine. */
+static bool bind_dim(Read *r, const Point *p, int k) {
+  const Held *h = r->held;
+  const IExpr *x = r->expr->ix[k];
   int64_t min = x->c, max = x->c;
   for (int i = 0; i < x->n; i++) {
     const Term *t = &x->term[i];
@@ -136,19 +148,20 @@ static bool bind_dim(Read *r, const Point *p, const IExpr *x, int64_t lo, int64_
     min += min_i64(a, b);
     max += max_i64(a, b);
     r->index[r->n] = t->index;
-    r->stride[r->n++] = t->coef * stride;
+    r->stride[r->n++] = t->coef * h->stride[k];
   }
-  r->base += (x->c - lo) * stride;
-  return min >= lo && max < lo + size;
+  r->base += (x->c - h->lo[k]) * h->stride[k];
+  if (min < h->lo[k] || max >= h->lo[k] + h->size[k]) r->unsure[r->nunsure++] = k;
+  return true;
 }
 
 static void bind(Read *r, const Point *p) {
-  const Held *h = held_of(p->run, p->op->in[r->expr->operand], p->rank);
-  r->held = h;
-  r->n = 0;
+  r->held = held_of(p->run, r->value, p->rank);
+  r->n = r->nunsure = 0;
   r->base = 0;
-  r->direct = true;
-  for (int k = 0; k < h->rank && r->direct; k++) r->direct = bind_dim(r, p, r->expr->ix[k], h->lo[k], h->size[k], h->stride[k]);
+  r->affine = true;
+  for (int k = 0; k < r->held->rank && r->affine; k++) r->affine = bind_dim(r, p, k);
+  r->direct = r->affine && r->nunsure == 0;
 }
 
 Point point_at(EvalRun *r, const Op *op, int rank) {
@@ -178,16 +191,35 @@ static bool holds_first_part(const Point *p, const Read *r) {
 static Num leaves_dim(Point *p, const Read *r, int k, int64_t g) {
   if (r->otherwise) return holds_first_part(p, r) ? node_value(p, r->otherwise) : zero(p->d, r->expr->dtype);
   domain_fail(p->d, "the value %lld is outside dim %d of %%%s, which has %lld elements", (long long)g, k,
-              p->run->m->values.at[p->op->in[r->expr->operand]].name, (long long)r->type->dim[k].size);
+              p->run->m->values.at[r->value].name, (long long)r->type->dim[k].size);
   return zero(p->d, r->expr->dtype);
 }
 
-static Num read_value(Point *p, const Read *r) {
-  if (r->direct) {
-    int64_t at = r->base;
-    for (int i = 0; i < r->n; i++) at += r->stride[i] * p->i[r->index[i]];
-    return r->held->at[at];
+int64_t direct_place(const Point *p, const Read *r) {
+  int64_t at = r->base;
+  for (int i = 0; i < r->n; i++) at += r->stride[i] * p->i[r->index[i]];
+  return at;
+}
+
+int64_t read_step(const Read *r, int i) {
+  int64_t step = 0;
+  for (int k = 0; k < r->n; k++)
+    if (r->index[k] == i) step += r->stride[k];
+  return step;
+}
+
+/* Does it read what the rank holds, as far as its unsure dims go? */
+static bool is_held(Point *p, const Read *r) {
+  for (int i = 0; i < r->nunsure; i++) {
+    int k = r->unsure[i];
+    int64_t local = ix_value_at(p, r->expr->ix[k]) - r->held->lo[k];
+    if (local < 0 || local >= r->held->size[k]) return false;
   }
+  return true;
+}
+
+static Num read_value(Point *p, const Read *r) {
+  if (r->affine && is_held(p, r)) return r->held->at[direct_place(p, r)];
   int64_t g[MAX_RANK];
   for (int k = 0; k < r->held->rank; k++) {
     g[k] = ix_value_at(p, r->expr->ix[k]);
@@ -199,7 +231,7 @@ static Num read_value(Point *p, const Read *r) {
     bool outside = g[k] < r->held->lo[k] || g[k] >= r->held->lo[k] + r->held->size[k];
     if (outside && !(p->op->kind == OP_GATHER && ix_by_value(r->expr->ix[k])))
       domain_fail(p->d, "rank %d reads element %lld of dim %d of %%%s, but holds [%lld, %lld)", p->rank, (long long)g[k], k,
-                  p->run->m->values.at[p->op->in[r->expr->operand]].name, (long long)r->held->lo[k],
+                  p->run->m->values.at[r->value].name, (long long)r->held->lo[k],
                   (long long)(r->held->lo[k] + r->held->size[k]));
   }
   return zero(p->d, r->expr->dtype);
@@ -248,15 +280,13 @@ static Num *copy_points(const Num *from, int n, const int64_t *count, const int6
 }
 
 static void read_values(Point *p, const Read *r, const Loop *l, Num *out) {
-  int64_t at = r->base, count[MAX_INDEX], step[MAX_INDEX];
+  int64_t count[MAX_INDEX], step[MAX_INDEX];
   loop_first(p, l);
-  for (int i = 0; i < r->n; i++) at += r->stride[i] * p->i[r->index[i]];
   for (int k = 0; k < l->n; k++) {
-    count[k] = p->hi[l->index[k]] - p->lo[l->index[k]], step[k] = 0;
-    for (int i = 0; i < r->n; i++)
-      if (r->index[i] == l->index[k]) step[k] += r->stride[i];
+    count[k] = p->hi[l->index[k]] - p->lo[l->index[k]];
+    step[k] = read_step(r, l->index[k]);
   }
-  copy_points(r->held->at + at, l->n, count, step, out);
+  copy_points(r->held->at + direct_place(p, r), l->n, count, step, out);
 }
 
 static void apply_second(Point *p, const Node *n, const Loop *l, int64_t count, Num *out) {
@@ -282,11 +312,19 @@ void node_values(Point *p, const Node *n, const Loop *l, int64_t count, Num *out
     for (int i = 0; i < count; i++) out[i] = n->fn(p->d, out[i], (Num){0});
 }
 
-Num *node_place(Point *p, const Expr *read, const Held *h) {
+static int64_t read_place(Point *p, const Read *r) {
+  if (r->affine) return is_held(p, r) ? direct_place(p, r) : -1;
   int64_t g[MAX_RANK];
-  for (int k = 0; k < read->nix; k++) g[k] = ix_value_at(p, read->ix[k]);
-  int64_t at = held_place(h, g);
-  return at < 0 ? NULL : &h->at[at];
+  for (int k = 0; k < r->held->rank; k++) g[k] = ix_value_at(p, r->expr->ix[k]);
+  return held_place(r->held, g);
+}
+
+void read_add(Point *p, const Read *r, const Loop *l, const Num *v) {
+  ScalarFn *add = domain_fn(p->d->kind, r->type->dtype, EX_ADD);
+  for (bool go = loop_first(p, l); go; go = loop_next(p, l), v++) {
+    int64_t at = read_place(p, r);
+    if (at >= 0) r->held->at[at] = add(p->d, r->held->at[at], *v);
+  }
 }
 
 /* ---- loops ---- */

@@ -45,29 +45,23 @@ static void take_values(Point *p, Results *r, int count, const Num *v) {
   }
 }
 
-/* The same, of products that are added up: the whole rest of a result at once. */
-static void take_products(Point *p, Results *r, int count, const Num *a, const Num *b) {
-  for (int i = 0; i < count;) {
-    int n = (int)min_i64(count - i, r->each - r->have);
-    r->acc = domain_add_products(p->d, r->d, r->acc, n, a + i, b + i);
-    i += n, r->have += n;
+/* Sums of products of two direct reads, by strips: the last reduced index, and those before it while both reads go on through
+   them with the same step. */
+static void nest_products(Point *p, Results *r, const Read *x, const Read *y) {
+  int last = p->op->space.n - 1, cut = last;
+  int64_t n = p->hi[last] - p->lo[last], dx = read_step(x, last), dy = read_step(y, last);
+  for (; cut > p->op->space.nout && read_step(x, cut - 1) == n * dx && read_step(y, cut - 1) == n * dy; cut--)
+    n *= p->hi[cut - 1] - p->lo[cut - 1];
+  Loop strip = loop_range(cut, last + 1), outer = loop_range(0, cut);
+  loop_first(p, &strip);
+  for (bool go = loop_first(p, &outer); go && !p->d->failed; go = loop_next(p, &outer)) {
+    Strip a = {x->held->at + direct_place(p, x), dx}, b = {y->held->at + direct_place(p, y), dy};
+    r->acc = domain_add_products(p->d, r->d, r->acc, n, a, b);
+    r->have += n;
     if (r->have < r->each) continue;
     *r->at++ = fit(p, r->d, r->acc);
     r->acc = r->identity, r->have = 0;
   }
-}
-
-static void take_batch(Point *p, Results *r, const Loop *l, int count) {
-  const Node *x = p->plan->body;
-  Num a[BATCH], b[BATCH];
-  if (p->op->reduce != RED_SUM || x->op != EX_MUL) {
-    node_values(p, x, l, count, a);
-    take_values(p, r, count, a);
-    return;
-  }
-  node_values(p, x->arg[0], l, count, a);
-  node_values(p, x->arg[1], l, count, b);
-  take_products(p, r, count, a, b);
 }
 
 /* All points in their order, in batches: a piece of one index and all of those behind it. */
@@ -78,12 +72,17 @@ static void nest_batches(Point *p, Results *r) {
   int64_t lo = p->lo[cut], hi = p->hi[cut], piece = BATCH / behind;
   for (bool go = loop_first(p, &outer); go && !p->d->failed; go = loop_next(p, &outer)) {
     for (int64_t at = lo; at < hi; at += piece) {
+      Num v[BATCH];
       p->lo[cut] = at, p->hi[cut] = min_i64(at + piece, hi);
-      take_batch(p, r, &batch, (int)loop_points(p, &batch));
+      int64_t count = loop_points(p, &batch);
+      node_values(p, p->plan->body, &batch, count, v);
+      take_values(p, r, (int)count, v);
     }
     p->lo[cut] = lo, p->hi[cut] = hi;
   }
 }
+
+static bool is_direct(const Node *n) { return n->op == EX_READ && n->read->direct; }
 
 void eval_nest(Point *p) {
   const Op *op = p->op;
@@ -96,6 +95,9 @@ void eval_nest(Point *p) {
   if (op->reduce) r.fold = domain_reduce(p->d->kind, r.d, op->reduce);
   for (int64_t e = 0; e < h->n && r.each == 0; e++) h->at[e] = r.identity;
   if (r.each == 0 || p->d->failed) return;
+  const Node *x = p->plan->body;
+  if (op->reduce == RED_SUM && inner.n && x->op == EX_MUL && is_direct(x->arg[0]) && is_direct(x->arg[1]))
+    return nest_products(p, &r, x->arg[0]->read, x->arg[1]->read);
   if (op->space.n > 0) return nest_batches(p, &r);
   Num v = node_value(p, p->plan->body);
   take_values(p, &r, 1, &v);
