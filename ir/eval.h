@@ -41,9 +41,9 @@ Num domain_identity(DomainKind k, DType of, Reduce r);
 typedef struct {
   const Num *at;
   int64_t step;
-} Strip; /* numbers, one every so many */
+} Strip;                                                                            /* numbers, one every so many */
 Num domain_add_products(Domain *d, DType of, Num sum, int64_t n, Strip a, Strip b); /* sum + a[0] * b[0] + ... */
-Num domain_real(Domain *d, double v);                                                     /* a real literal or setting */
+Num domain_real(Domain *d, double v);                                               /* a real literal or setting */
 Num domain_literal(Domain *d, const Expr *lit);
 Num domain_cast(Domain *d, DType from, DType to, Num v);
 Num domain_where(Domain *d, DType of, Num truth, Num a, Num b); /* modulo p a comparison's truth may be between: domain.c */

@@ -213,7 +213,9 @@ static void walk(Walk *w, const Node *n, Num g) {
   }
 }
 
-static void add_all(Point *p, int read, const Loop *l, const Num *v) { read_add(p, p->plan->operand[read]->read->gradient, l, v); }
+static void add_all(Point *p, int read, const Loop *l, const Num *v) {
+  read_add(p, p->plan->operand[read]->read->gradient, l, v);
+}
 
 /* Of the key where p stands, the u-th: its part of v's and k's gradients and of those of what the score reads. Returns ds times
    the score's derivative by dot. */

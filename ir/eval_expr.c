@@ -91,7 +91,8 @@ static Plan *plan_compile(EvalRun *r, const Op *op) {
   Compiler c = {r, op, *slot};
   if (op->body) c.plan->body = compile(&c, op->body);
   for (int i = 0; i < op_reads(op); i++) c.plan->operand[i] = compile(&c, op->read[i]);
-  for (int i = 0; i < 3 && op->kind == OP_ATTENTION_GRAD; i++) c.plan->operand[i]->read->gradient = read_new(&c, op->read[i], op->out[i]);
+  for (int i = 0; i < 3 && op->kind == OP_ATTENTION_GRAD; i++)
+    c.plan->operand[i]->read->gradient = read_new(&c, op->read[i], op->out[i]);
   return c.plan;
 }
 
@@ -231,8 +232,7 @@ static Num read_value(Point *p, const Read *r) {
     bool outside = g[k] < r->held->lo[k] || g[k] >= r->held->lo[k] + r->held->size[k];
     if (outside && !(p->op->kind == OP_GATHER && ix_by_value(r->expr->ix[k])))
       domain_fail(p->d, "rank %d reads element %lld of dim %d of %%%s, but holds [%lld, %lld)", p->rank, (long long)g[k], k,
-                  p->run->m->values.at[r->value].name, (long long)r->held->lo[k],
-                  (long long)(r->held->lo[k] + r->held->size[k]));
+                  p->run->m->values.at[r->value].name, (long long)r->held->lo[k], (long long)(r->held->lo[k] + r->held->size[k]));
   }
   return zero(p->d, r->expr->dtype);
 }
