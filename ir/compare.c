@@ -9,6 +9,9 @@
 
 /* ---- what running costs ---- */
 
+/* Making an op ready on a rank takes as long as so many points of it. */
+static const double READY = 64;
+
 static double region_points(const Module *m, const Region *g, bool ranks) {
   double sum = 0;
   for (int i = 0; i < g->ops.n; i++) {
@@ -19,7 +22,7 @@ static double region_points(const Module *m, const Region *g, bool ranks) {
       const Index *x = &op->space.idx[k];
       points *= (double)(ranks ? split_capacity(&x->split, x->range) : x->range);
     }
-    sum += points;
+    sum += points + READY * (ranks ? (double)mesh_devices(&m->mesh) : 1);
     for (int k = 0; k < op->nout; k++) {
       const Type *t = &m->values.at[op->out[k]].type;
       double n = ranks ? (double)mesh_devices(&m->mesh) : 1;

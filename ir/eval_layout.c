@@ -145,20 +145,29 @@ static int64_t group_of(const Mesh *m, const Pending *over, int64_t rank) {
 
 static bool same_box(const Held *a, const Held *b) { return overlap(a, b) == a->n && a->n == b->n; }
 
-static void count_sent(EvalRun *r, const Op *op, int which, int rank) {
+/* group, class: of every rank, the class over the operand's pending parts. */
+static void count_sent(EvalRun *r, const Op *op, int which, int rank, const int64_t *group, const int64_t *class) {
   const Mesh *m = &r->m->mesh;
   const Type *from = type_of(r, op->in[which]), *to = type_of(r, op->out[which]);
   const Held *mine = held_of(r, op->in[which], rank);
-  Pending over = move_axes(m, from, to);
-  int64_t own = class_of(m, &from->pending, rank), line = 0, replicas = 0, index = 0;
+  int64_t line = 0, replicas = 0, index = 0;
   for (int q = 0; q < r->nranks && mine->n > 0; q++) {
-    if (group_of(m, &over, q) != group_of(m, &over, rank)) continue;
-    if (class_of(m, &from->pending, q) == own && same_box(held_of(r, op->in[which], q), mine))
+    if (group[q] != group[rank]) continue;
+    if (class[q] == class[rank] && same_box(held_of(r, op->in[which], q), mine))
       index += q < rank, replicas++;
     else if (contributes(m, &from->pending, &to->pending, rank, q) && !holds_identity(m, &from->pending, &to->pending, q))
       line += overlap(held_of(r, op->out[which], q), mine);
   }
   if (replicas) r->sent[rank] += (line * (index + 1) / replicas - line * index / replicas) * dtype_size(from->dtype);
+}
+
+static void count_sent_by_all(EvalRun *r, const Op *op, int which) {
+  const Mesh *m = &r->m->mesh;
+  const Type *from = type_of(r, op->in[which]);
+  Pending over = move_axes(m, from, type_of(r, op->out[which]));
+  int64_t *group = (int64_t *)eval_scratch(r, 2 * r->nranks), *class = group + r->nranks; /* a Num is as large */
+  for (int q = 0; q < r->nranks; q++) group[q] = group_of(m, &over, q), class[q] = class_of(m, &from->pending, q);
+  for (int rank = 0; rank < r->nranks; rank++) count_sent(r, op, which, rank, group, class);
 }
 
 void eval_layout(EvalRun *r, const Op *op) {
@@ -169,8 +178,7 @@ void eval_layout(EvalRun *r, const Op *op) {
       cut(r, op, i, all, rank);
       if (op->kind == OP_ALL_REDUCE) r->sent[rank] += r->received[rank] - before;
     }
-    for (int rank = 0; r->o.ranks && op_is_collective(op->kind) && op->kind != OP_ALL_REDUCE && rank < r->nranks; rank++)
-      count_sent(r, op, i, rank);
+    if (r->o.ranks && op_is_collective(op->kind) && op->kind != OP_ALL_REDUCE) count_sent_by_all(r, op, i);
     if (!r->o.ranks) memcpy(held_of(r, op->out[i], 0)->at, all, sizeof(Num) * (size_t)type_elements(type_of(r, op->out[i])));
   }
 }
