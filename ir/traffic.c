@@ -223,6 +223,49 @@ int64_t move_most(const Mesh *m, const Type *from, const Type *to) {
   return most_together(&x, &s, from, to);
 }
 
+/* Of a dim, over the ranks that differ from `rank` in atoms of `near`: what they want, and how much of that they hold. */
+static void dim_together(const Atoms *x, const Split *from, const Split *to, int64_t n, int64_t rank, uint64_t near,
+                         int64_t *want, int64_t *held) {
+  Dealt had = dealt_out(x->mesh, from, n), wanted = dealt_out(x->mesh, to, n);
+  int64_t lo, hi, l, h;
+  Walk q, p;
+  *want = *held = 0;
+  walk_start(&q, x, split_mask(x, to) & near, rank);
+  do {
+    dealt_range(&wanted, q.rank, &l, &h);
+    *want += h - l;
+    walk_start(&p, x, split_mask(x, from) & near, rank);
+    do {
+      dealt_range(&had, p.rank, &lo, &hi);
+      *held += max_i64(0, min_i64(h, hi) - max_i64(l, lo));
+    } while (walk_next(&p));
+  } while (walk_next(&q));
+}
+
+/* Chunks are disjoint and every atom splits one dim at most, so what a group wants and holds are products over dims. Looked
+   at: the groups at the ends of the other axes. */
+int64_t move_lacking(const Mesh *m, const Type *from, const Type *to, unsigned near) {
+  if (type_windowed(from) || type_windowed(to)) return 0;
+  Atoms x;
+  uint64_t mask = 0;
+  int64_t most = 0;
+  atoms_of(&x, m, 2, (const Type *const[]){from, to});
+  for (int i = 0; i < x.n; i++)
+    if (near >> x.at[i].part.axis & 1) mask |= UINT64_C(1) << i;
+  for (unsigned end = 0; end < 1u << m->naxes; end++) {
+    int64_t rank = 0, want = 1, held = 1;
+    if (end & near) continue;
+    for (int a = 0; a < m->naxes; a++) rank = rank * m->axis[a].size + (end >> a & 1 ? m->axis[a].size - 1 : 0);
+    for (int d = 0; d < to->rank && want > 0; d++) {
+      int64_t w, h;
+      dim_together(&x, &from->dim[d].split, &to->dim[d].split, to->dim[d].size, rank, mask, &w, &h);
+      want *= w, held *= h;
+    }
+    most = max_i64(most, want - held);
+  }
+  return most;
+}
+
 /* On every rank what `to` holds of the dim lies inside what `from` holds. */
 static bool dim_inside(const Atoms *x, const Split *from, const Split *to, int64_t n) {
   Need even = {0};

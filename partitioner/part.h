@@ -55,9 +55,20 @@ void price_link(const Mesh *m, const Cluster *c, const Type *from, const Type *t
 Price price_add(Price a, Price b);
 int price_compare(Price a, Price b); /* < 0: a is better: time, then bytes, then steps */
 
-/* plan.c: the search. Finds the cheapest way; false if there is none. With `plan`, also its steps, in memory of `a`. */
-bool plan_search(const Mesh *m, const Cluster *c, int64_t memory_limit, const Type *from, const Type *to, Price *price, Arena *a,
-                 Plan *plan);
+/* planner.c: what the searches of a planner know of the way between two complete layouts. */
+typedef struct {
+  bool priced;
+  Price price; /* in one step, of this kind; it may be another that costs the same */
+  OpKind kind;
+  double least; /* seconds of any way at least; < 0: not asked yet */
+} Step;
+Step *plan_step(Planner *p, int from, int to); /* stays valid */
+const Mesh *plan_mesh(const Planner *p);
+const Cluster *plan_cluster(const Planner *p);
+
+/* plan.c: the search. Finds the cheapest way in which nothing is larger on a device than memory_limit bytes, if there is one;
+   false if there is no way. With `plan`, also its steps, in memory of `a`. */
+bool plan_search(Planner *p, int64_t memory_limit, int from, int to, Price *price, Arena *a, Plan *plan);
 
 /* Calls f for every op, a repeat before its body; times: how often a step runs it. */
 typedef void PartVisit(void *cx, Region *r, Op *op, int64_t times);

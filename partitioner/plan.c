@@ -15,19 +15,30 @@
 enum { MAX_NODES = 3000, MAX_DETOURS = 300, MAX_SUMS = 3 };
 
 typedef struct {
+  int layout;
   const Type *type;
-  uint64_t hash;
   Price price;
   int odd, before; /* steps that are no standard collective */
   OpKind kind;     /* of the step from `before` to here */
   bool done, complete;
 } Node;
 
+/* Links that are no faster than so much: all axes but those that are near. */
 typedef struct {
+  unsigned near; /* bits */
+  double ranks;  /* in a group of near ones */
+  double latency, bandwidth;
+} Links;
+
+typedef struct {
+  Planner *planner;
   const Mesh *mesh;
   const Cluster *cluster;
+  int start, end; /* layouts: */
   const Type *from, *to;
   bool uniform;
+  int nlinks;
+  Links link[MAX_AXES];
   int64_t largest; /* elements of a device that a layout in between may have */
   int target;      /* the node that is the target, or -1 */
   Arena *arena;
@@ -50,20 +61,54 @@ static bool type_valid(const Type *t) {
   return true;
 }
 
-static uint64_t hash_parts(uint64_t h, int n, const AxisPart *part) {
-  for (int i = 0; i < n; i++) {
-    h = (h ^ (uint64_t)part[i].axis) * UINT64_C(0x9e3779b97f4a7c15);
-    h = (h ^ (uint64_t)(part[i].pre * 131 + part[i].size)) * UINT64_C(0x9e3779b97f4a7c15);
+/* ---- what a way takes at least ----------------------------------------------------------------------------------------- */
+
+static void find_links(Search *s) {
+  const Cluster *c = s->cluster;
+  for (int a = 0; a < s->mesh->naxes; a++) {
+    Links l = {0, 1, c->latency[a], c->bandwidth[a]};
+    bool known = false;
+    for (int i = 0; i < s->nlinks; i++) known |= s->link[i].bandwidth == l.bandwidth;
+    if (known) continue;
+    for (int b = 0; b < s->mesh->naxes; b++) {
+      if (c->bandwidth[b] > l.bandwidth)
+        l.near |= 1u << b, l.ranks *= (double)s->mesh->axis[b].size;
+      else if (c->latency[b] < l.latency)
+        l.latency = c->latency[b];
+    }
+    s->link[s->nlinks++] = l;
   }
-  return h * 31 + (uint64_t)n;
 }
 
-/* Pending parts count as a set, so they only add up. */
-static uint64_t type_hash(const Type *t) {
-  uint64_t h = 17, sums = 0;
-  for (int i = 0; i < t->pending.n; i++) sums += hash_parts(1, 1, &t->pending.part[i]);
-  for (int d = 0; d < t->rank; d++) h = hash_parts(h, t->dim[d].split.n, t->dim[d].split.part);
-  return h + sums;
+/* Between complete layouts: an exchange is what any change is; what else it may be costs the same, or nothing where nothing
+   moves. */
+static Step *one_step(const Search *s, int from, int to) {
+  Step *known = plan_step(s->planner, from, to);
+  if (known->priced) return known;
+  const Type *a = plan_layout_type(s->planner, from), *b = plan_layout_type(s->planner, to);
+  known->kind = OP_EXCHANGE;
+  known->price = price_step(s->mesh, s->cluster, OP_EXCHANGE, a, b);
+  known->priced = true;
+  if (known->price.bytes > 0) return known;
+  known->kind = plan_kind(s->mesh, a, b);
+  known->price = price_step(s->mesh, s->cluster, known->kind, a, b);
+  return known;
+}
+
+/* From a complete layout: what ranks that are near each other lack together comes over the other axes, to each its share. */
+static double least_seconds(const Search *s, int layout) {
+  Step *known = one_step(s, layout, s->end);
+  const Type *from = plan_layout_type(s->planner, layout);
+  double size = (double)dtype_size(from->dtype);
+  if (known->least >= 0) return known->least;
+  known->least = 0;
+  for (int i = 0; i < s->nlinks; i++) {
+    const Links *l = &s->link[i];
+    double bytes = l->near ? (double)move_lacking(s->mesh, from, s->to, l->near) * size : known->price.bytes;
+    double seconds = bytes > 0 ? l->latency + bytes / l->ranks / l->bandwidth : 0;
+    known->least = seconds > known->least ? seconds : known->least;
+  }
+  return known->least;
 }
 
 /* ---- nodes ---------------------------------------------------------------------------------------------------------- */
@@ -74,8 +119,9 @@ static bool better(Price a, int odd_a, Price b, int odd_b) {
 }
 
 /* Can a way through here still be better than what is known? */
-static bool hopeless(const Search *s, const Type *here, Price price) {
+static bool hopeless(const Search *s, int layout, Price price) {
   if (s->target < 0) return false;
+  const Type *here = plan_layout_type(s->planner, layout);
   Price best = s->node.at[s->target].price;
   if (here->pending.n > s->to->pending.n) {
     double fastest = 0;
@@ -83,6 +129,8 @@ static bool hopeless(const Search *s, const Type *here, Price price) {
       if (s->cluster->bandwidth[a] > fastest) fastest = s->cluster->bandwidth[a];
     double bytes = move_bound(s->mesh, here, s->to);
     price = price_add(price, (Price){bytes / fastest, bytes, 1});
+  } else {
+    price.seconds += least_seconds(s, layout);
   }
   return price_compare(price, best) > 0;
 }
@@ -91,18 +139,10 @@ static void reach(Search *s, int from, OpKind kind, const Type *to);
 
 static void straight_on(Search *s, int at) { reach(s, at, OP_EXCHANGE, s->to); }
 
-static int find_node(const Search *s, uint64_t hash, const Type *t) {
+static int find_node(const Search *s, int layout) {
   int at = 0;
-  while (at < s->node.n && !(s->node.at[at].hash == hash && sharding_equal(s->node.at[at].type, t))) at++;
+  while (at < s->node.n && s->node.at[at].layout != layout) at++;
   return at;
-}
-
-/* An exchange is what any change of a complete layout is; what else it may be costs the same, or nothing where nothing moves. */
-static Price price_change(const Search *s, OpKind *kind, const Type *from, const Type *to) {
-  Price p = price_step(s->mesh, s->cluster, *kind, from, to);
-  if (*kind != OP_EXCHANGE || p.bytes > 0) return p;
-  *kind = plan_kind(s->mesh, from, to);
-  return price_step(s->mesh, s->cluster, *kind, from, to);
 }
 
 /* Dealing out needs every rank's part inside what it holds; that is asked last, of what would be an improvement, and so is
@@ -112,23 +152,20 @@ static void reach(Search *s, int from, OpKind kind, const Type *to) {
   if (sharding_equal(f->type, to)) return;
   bool final = sharding_equal(to, s->to);
   if (!final && type_capacity(to) > s->largest) return;
-  uint64_t hash = type_hash(to);
-  int at = find_node(s, hash, to);
+  int layout = final ? s->end : plan_layout(s->planner, to), at = find_node(s, layout);
   if (at < s->node.n && price_compare(f->price, s->node.at[at].price) > 0) return;
-  Price price = price_add(f->price, price_change(s, &kind, f->type, to));
+  const Step *known = kind == OP_EXCHANGE ? one_step(s, f->layout, layout) : NULL;
+  if (known) kind = known->kind;
+  Price price = price_add(f->price, known ? known->price : price_step(s->mesh, s->cluster, kind, f->type, to));
   if (at < s->node.n && price_compare(price, s->node.at[at].price) > 0) return;
-  if (!final && hopeless(s, to, price)) return;
+  if (!final && hopeless(s, layout, price)) return;
   if (kind == OP_EXCHANGE) kind = plan_kind(s->mesh, f->type, to);
   int odd = f->odd + (kind == OP_EXCHANGE);
   if (at < s->node.n ? !better(price, odd, s->node.at[at].price, s->node.at[at].odd) : at == MAX_NODES) return;
   if (kind == OP_REDUCE_SCATTER && !type_inside(s->mesh, to, f->type)) return;
   bool complete = to->pending.n == s->to->pending.n;
-  if (at == s->node.n) {
-    Type *type = NEW(s->arena, Type);
-    *type = *to;
-    vec_push(s->arena, s->node, ((Node){.type = type}));
-  }
-  s->node.at[at] = (Node){s->node.at[at].type, hash, price, odd, from, kind, false, complete};
+  if (at == s->node.n) vec_push(s->arena, s->node, ((Node){0}));
+  s->node.at[at] = (Node){layout, plan_layout_type(s->planner, layout), price, odd, from, kind, false, complete};
   if (final)
     s->target = at;
   else if (complete)
@@ -277,11 +314,10 @@ static int cheapest_open(const Search *s) {
 
 static bool run(Search *s) {
   s->node.n = 0, s->target = -1;
-  vec_push(
-      s->arena, s->node,
-      ((Node){.type = s->from, .hash = type_hash(s->from), .before = -1, .complete = s->from->pending.n == s->to->pending.n}));
+  bool complete = s->from->pending.n == s->to->pending.n;
+  vec_push(s->arena, s->node, ((Node){.layout = s->start, .type = s->from, .before = -1, .complete = complete}));
   if (sharding_equal(s->from, s->to)) s->target = 0;
-  if (s->node.at[0].complete) straight_on(s, 0);
+  if (complete) straight_on(s, 0);
   for (int at; (at = cheapest_open(s)) >= 0 && at != s->target;) {
     s->node.at[at].done = true;
     if (!s->node.at[at].complete)
@@ -316,7 +352,7 @@ static bool direct(const Search *s, Price *price) {
   if (s->from->pending.n == s->to->pending.n) {
     bool stays = move_most(s->mesh, s->from, s->to) == 0;
     *price = price_step(s->mesh, s->cluster, stays ? OP_SLICE : OP_EXCHANGE, s->from, s->to);
-    return s->uniform || stays;
+    return s->uniform || stays || price->seconds <= least_seconds(s, s->start) * (1 + 1e-9);
   }
   if (!s->uniform) return false;
   if (dealt_out(s)) {
@@ -382,10 +418,13 @@ static void path_to(const Search *s, int at, Arena *a, Plan *plan) {
   add_step(s, a, plan, n->kind, s->node.at[n->before].type, n->type);
 }
 
-bool plan_search(const Mesh *m, const Cluster *c, int64_t memory_limit, const Type *from, const Type *to, Price *price, Arena *a,
-                 Plan *plan) {
-  Search s = {.mesh = m, .cluster = c, .from = from, .to = to, .uniform = price_uniform(m, c)};
+bool plan_search(Planner *p, int64_t memory_limit, int start, int end, Price *price, Arena *a, Plan *plan) {
+  const Mesh *m = plan_mesh(p);
+  const Cluster *c = plan_cluster(p);
+  const Type *from = plan_layout_type(p, start), *to = plan_layout_type(p, end);
+  Search s = {p, m, c, start, end, from, to, .uniform = price_uniform(m, c)};
   if (!reducible(from, to)) return false;
+  find_links(&s);
   bool simple = direct(&s, price);
   if (simple && !plan) return true;
   if (simple && from->pending.n == to->pending.n) {

@@ -36,6 +36,12 @@ typedef struct {
   UT_hash_handle hh;
 } Memo;
 
+typedef struct {
+  int64_t pair;
+  Step step;
+  UT_hash_handle hh;
+} StepMemo;
+
 struct Planner {
   Arena *arena;
   const Mesh *mesh;
@@ -44,6 +50,7 @@ struct Planner {
   Layout *layouts;
   VEC(const Type *) types;
   Memo *memos;
+  StepMemo *steps;
 };
 
 Planner *plan_new(Arena *a, const Mesh *m, const Cluster *c) {
@@ -117,18 +124,35 @@ int plan_layout(Planner *p, const Type *t) {
 
 const Type *plan_layout_type(const Planner *p, int layout) { return p->types.at[layout]; }
 
+const Mesh *plan_mesh(const Planner *p) { return p->mesh; }
+const Cluster *plan_cluster(const Planner *p) { return p->cluster; }
+
 /* ---- pairs ------------------------------------------------------------------------------------------------------- */
+
+static int64_t pair_of(int from, int to) { return (int64_t)from << 32 | to; }
+
+Step *plan_step(Planner *p, int from, int to) {
+  Arena *arena = p->arena;
+  int64_t pair = pair_of(from, to);
+  StepMemo *m;
+  HASH_FIND(hh, p->steps, &pair, sizeof pair, m);
+  if (m) return &m->step;
+  m = NEW(arena, StepMemo);
+  m->pair = pair;
+  m->step.least = -1;
+  HASH_ADD(hh, p->steps, pair, sizeof m->pair, m);
+  return &m->step;
+}
 
 static Memo *memo_of(Planner *p, int from, int to) {
   Arena *arena = p->arena;
-  int64_t pair = (int64_t)from << 32 | to;
+  int64_t pair = pair_of(from, to);
   Memo *m;
   HASH_FIND(hh, p->memos, &pair, sizeof pair, m);
   if (m) return m;
   m = NEW(arena, Memo);
   m->pair = pair;
-  if (!plan_search(p->mesh, p->cluster, p->limit, p->types.at[from], p->types.at[to], &m->price, NULL, NULL))
-    m->price = (Price){INFINITY, INFINITY, 0};
+  if (!plan_search(p, p->limit, from, to, &m->price, NULL, NULL)) m->price = (Price){INFINITY, INFINITY, 0};
   HASH_ADD(hh, p->memos, pair, sizeof m->pair, m);
   return m;
 }
@@ -140,8 +164,7 @@ const Plan *plan_find(Planner *p, const Type *from, const Type *to, Price *price
   Memo *m = memo_of(p, a, b);
   if (!m->plan) {
     m->plan = NEW(p->arena, Plan);
-    if (!plan_search(p->mesh, p->cluster, p->limit, p->types.at[a], p->types.at[b], &m->price, p->arena, m->plan))
-      internal_error("no way from one layout to another");
+    if (!plan_search(p, p->limit, a, b, &m->price, p->arena, m->plan)) internal_error("no way from one layout to another");
   }
   if (price) *price = m->price;
   return m->plan;
