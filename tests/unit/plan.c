@@ -142,3 +142,74 @@ UNIT(what_moves_is_told_without_a_look_at_every_rank) {
     arena_free(a);
   }
 }
+
+// Elements that some rank of the group wants and none has: ranks that differ from `rank` in the axes `near` only.
+static int64_t group_lacks(const Mesh *m, const Type *from, const Type *to, unsigned near, int64_t rank) {
+  bool has[512] = {0}, wants[512] = {0};
+  int64_t n = type_elements(to), lacks = 0;
+  for (int64_t q = 0; q < mesh_devices(m); q++) {
+    bool in = true;
+    for (int a = 0; a < m->naxes; a++)
+      in &= near >> a & 1 || part_coord(m, axis_whole(m, a), q) == part_coord(m, axis_whole(m, a), rank);
+    Box have = type_box(m, from, q), want = type_box(m, to, q);
+    for (int64_t e = 0; e < n && in; e++) {
+      bool h = true, w = true;
+      for (int64_t d = to->rank - 1, left = e; d >= 0; left /= to->dim[d--].size) {
+        int64_t at = left % to->dim[d].size;
+        h &= at >= have.lo[d] && at < have.hi[d], w &= at >= want.lo[d] && at < want.hi[d];
+      }
+      has[e] |= h, wants[e] |= w;
+    }
+  }
+  for (int64_t e = 0; e < n; e++) lacks += wants[e] && !has[e];
+  return lacks;
+}
+
+UNIT(what_near_ranks_lack_together_is_what_the_largest_group_at_an_end_lacks) {
+  static const int64_t meshes[3][4] = {{2, 2, 2, 1}, {2, 3, 2, 1}, {4, 2, 2, 2}}, sizes[3] = {5, 4, 12};
+  for (unsigned seed = 0; seed < 600; seed++) {
+    Arena *a = arena_new();
+    unsigned s = seed, near = 1 + seed / 3 % 14;
+    Module *m = pair_mesh(a, 4, meshes[seed % 3]);
+    Type shape = pair_shape(3, sizes), from = pair_random(m, &shape, &s, false), to = pair_random(m, &shape, &s, false);
+    int64_t at_ends = 0;
+    for (int64_t rank = 0; rank < mesh_devices(&m->mesh); rank++) {
+      bool end = true;
+      for (int axis = 0; axis < m->mesh.naxes; axis++) {
+        int64_t c = part_coord(&m->mesh, axis_whole(&m->mesh, axis), rank), last = m->mesh.axis[axis].size - 1;
+        end &= near >> axis & 1 ? c == 0 : c == 0 || c == last;
+      }
+      if (end) at_ends = max_i64(at_ends, group_lacks(&m->mesh, &from, &to, near, rank));
+    }
+    if (move_lacking(&m->mesh, &from, &to, near) != at_ends)
+      unit_fail(__FILE__, __LINE__, "seed %u: %lld, not %lld", seed, (long long)move_lacking(&m->mesh, &from, &to, near),
+                (long long)at_ends);
+    arena_free(a);
+  }
+}
+
+// Where links differ, a way is no dearer than one by a layout in which the minor parts of a dim have been gathered.
+UNIT(no_detour_over_better_links_is_missed) {
+  Arena *a = arena_new();
+  Diags *d = diags_new(a);
+  Module *m = pair_mesh(a, 3, (int64_t[]){4, 2, 8});
+  Planner *p = plan_new(a, &m->mesh, cluster_find(a, d, &m->mesh, "h100"));
+  Type shape = pair_shape(3, (int64_t[]){1024, 96, 4096});
+  int shorter = 0;
+  for (unsigned seed = 0; seed < 2000; seed++) {
+    unsigned s = seed;
+    Type from = pair_random(m, &shape, &s, false), to = pair_random(m, &shape, &s, false), on_the_way = from;
+    Split *split = &on_the_way.dim[seed % 3].split;
+    if (split->n == 0) continue;
+    split->n--;
+    if (type_capacity(&on_the_way) > max_i64(type_capacity(&from), type_capacity(&to))) continue;
+    int layout[3] = {plan_layout(p, &from), plan_layout(p, &on_the_way), plan_layout(p, &to)};
+    double whole = plan_price(p, layout[0], layout[2])->seconds, direct;
+    double detour = plan_price(p, layout[0], layout[1])->seconds + plan_price(p, layout[1], layout[2])->seconds;
+    direct = price_step(&m->mesh, cluster_find(a, d, &m->mesh, "h100"), OP_EXCHANGE, &from, &to).seconds;
+    if (whole > detour * (1 + 1e-9)) unit_fail(__FILE__, __LINE__, "seed %u: %g s, the detour %g", seed, whole, detour);
+    shorter += detour < direct * (1 - 1e-9);
+  }
+  CHECK(shorter > 50); // so that the test can fail
+  arena_free(a);
+}
