@@ -13,7 +13,7 @@
 #include "partitioner/partitioner.h"
 
 static const double POINTS = 3e8; /* more bodies than this are not evaluated: two inputs take some seven seconds */
-static const double DEAR = 5e6;   /* for more than this axes shrink on small meshes, too: an eighth of a second */
+static const double DEAR = 1e7;   /* for more than this axes shrink on small meshes, too: a quarter of a second */
 static const double CHEAP = 6e6;  /* some 75 ms: as many inputs as that allows, on dims as large as an eighth of it does */
 
 typedef struct {
@@ -55,7 +55,10 @@ static bool plan_again(Certify *c, int64_t ranks) {
   return run_passes(c, c->plan, "propagate", "localize");
 }
 
-static double points(const Certify *c) { return ir_points(c->source, false) + ir_points(c->plan, true); }
+static double points(const Certify *c) { return ir_points(c->source, false, 0) + ir_points(c->plan, true, 0); }
+
+/* Making an op ready on a rank takes as long as 64 points of it. */
+static double cost(const Certify *c) { return ir_points(c->source, false, 64) + ir_points(c->plan, true, 64); }
 
 /* Source and plan made smaller together, both lawful; false if the plan does not bear it. */
 static bool shrink_both(Certify *c, int64_t ranks, int64_t least) {
@@ -73,7 +76,7 @@ static bool shrink_enough(Certify *c, int64_t ranks) {
   for (int i = 0; i < 4 && cheap; i++) {
     c->small = arena_new();
     bool both = shrink_both(c, ranks, LEAST[i]);
-    if (both) cheap = points(c) < CHEAP / 8;
+    if (both) cheap = cost(c) < CHEAP / 8;
     bool take = both && (cheap || !found);
     arena_free(take ? best.small : c->small);
     if (take) best = *c, found = true;
@@ -134,7 +137,7 @@ static uint64_t next_seed(Certify *c) { return c->c.seeds[c->c.inputs] = random_
 
 /* On one input, and on more of them while that is cheap: what depends on a few conditions differs only on some. */
 static bool same(Certify *c) {
-  double affordable = CHEAP / fmax(points(c), 1);
+  double affordable = CHEAP / fmax(cost(c), 1);
   int wanted = affordable < 2 ? 2 : affordable > CERTIFY_INPUTS ? CERTIFY_INPUTS : (int)affordable;
   while (c->c.inputs < wanted - 1) {
     if (!compare(c, c->plan, next_seed(c), false)) return false;

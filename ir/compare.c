@@ -9,20 +9,17 @@
 
 /* ---- what running costs ---- */
 
-/* Making an op ready on a rank takes as long as so many points of it. */
-static const double READY = 64;
-
-static double region_points(const Module *m, const Region *g, bool ranks) {
+static double region_points(const Module *m, const Region *g, bool ranks, double ready) {
   double sum = 0;
   for (int i = 0; i < g->ops.n; i++) {
     const Op *op = g->ops.at[i];
-    if (op->body_region) sum += (double)op->trip * region_points(m, op->body_region, ranks);
+    if (op->body_region) sum += (double)op->trip * region_points(m, op->body_region, ranks, ready);
     double points = ranks ? (double)mesh_devices(&m->mesh) : 1;
     for (int k = 0; k < op->space.n; k++) {
       const Index *x = &op->space.idx[k];
       points *= (double)(ranks ? split_capacity(&x->split, x->range) : x->range);
     }
-    sum += points + READY * (ranks ? (double)mesh_devices(&m->mesh) : 1);
+    sum += points + ready * (ranks ? (double)mesh_devices(&m->mesh) : 1);
     for (int k = 0; k < op->nout; k++) {
       const Type *t = &m->values.at[op->out[k]].type;
       double n = ranks ? (double)mesh_devices(&m->mesh) : 1;
@@ -33,9 +30,9 @@ static double region_points(const Module *m, const Region *g, bool ranks) {
   return sum;
 }
 
-double ir_points(const Module *m, bool ranks) {
+double ir_points(const Module *m, bool ranks, double ready) {
   double sum = 0;
-  for (int p = 0; p < m->programs.n; p++) sum += region_points(m, m->programs.at[p].body, ranks);
+  for (int p = 0; p < m->programs.n; p++) sum += region_points(m, m->programs.at[p].body, ranks, ready);
   return sum;
 }
 

@@ -232,7 +232,7 @@ static void check_once(Module *m, Arena *a, CheckOptions o, Verdict *out) {
   if (m->train.present) ir_gradient(m, &cx);
   if (m->train.present && o.updates) ir_update(m, &cx);
   if (m->train.present && o.thorough && !reads_back(&c)) return;
-  double points = ir_points(m, false);
+  double points = ir_points(m, false, 0);
   if (points > CHECK_POINTS) {
     verdict(&c, CHECK_SKIPPED, "its gradient has %.1e points", points);
     return;

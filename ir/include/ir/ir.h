@@ -546,6 +546,7 @@ typedef enum { COMPARE_EQUAL, COMPARE_DIFFERENT, COMPARE_UNKNOWN /* the source f
 Comparison ir_compare(const Module *source, const Module *plan, uint64_t seed, bool in_arena, Arena *a, const char **why);
 /* lifetimes.c: of a scheduled program at full size, is every value still in its buffer when it is read? */
 bool ir_check_lifetimes(const Module *m, const char **why);
-double ir_points(const Module *m, bool ranks); /* what a step costs the interpreter: bodies that it evaluates */
+/* What a step costs the interpreter: bodies that it evaluates, and for each op on each rank `ready` more. */
+double ir_points(const Module *m, bool ranks, double ready);
 
 #endif
