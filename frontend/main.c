@@ -299,13 +299,14 @@ static Module *read_ir(Session *s) {
   const char *why = NULL;
   if (!m || s->diags->nerrors) return NULL;
   int first = pipeline_start(s->o->from);
+  Loc stage = first_word(s);
   if (m->stage != pipeline[first].before) {
-    diag_error(s->diags, "E0603", (Loc){0}, "this module is not at the stage that %s takes", pipeline[first].name);
-  } else if (!ir_verify(m, s->o->from, &why)) {
-    diag_error(s->diags, "E0604", (Loc){0}, "the module breaks a law of its stage: %s", why);
+    diag_error(s->diags, "E0603", stage, "this module is not at the stage that %s takes", pipeline[first].name);
+  } else if (!ir_verify(m, NULL, &why)) {
+    diag_error(s->diags, "E0604", stage, "the module breaks a law of its stage:\n%s", why);
   } else if (first < next_pass(m)) {
     const char *done = pipeline[next_pass(m) - 1].name, *next = pipeline[next_pass(m)].name;
-    Diag *g = diag_error(s->diags, "E0603", (Loc){0}, "this module has been through %s already", done);
+    Diag *g = diag_error(s->diags, "E0603", stage, "this module has been through %s already", done);
     diag_help(s->diags, g, "`--from=%s` goes on from there", next);
   }
   return m;

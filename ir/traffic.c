@@ -243,7 +243,7 @@ static void dim_together(const Atoms *x, const Split *from, const Split *to, int
 }
 
 /* Chunks are disjoint and every atom splits one dim at most, so what a group wants and holds are products over dims. Looked
-   at: the groups at the ends of the other axes. */
+   at: the groups at the ends of the other axes, where no dim takes more than MAX_WALK comparisons. */
 int64_t move_lacking(const Mesh *m, const Type *from, const Type *to, unsigned near) {
   if (type_windowed(from) || type_windowed(to)) return 0;
   Atoms x;
@@ -252,10 +252,19 @@ int64_t move_lacking(const Mesh *m, const Type *from, const Type *to, unsigned n
   atoms_of(&x, m, 2, (const Type *const[]){from, to});
   for (int i = 0; i < x.n; i++)
     if (near >> x.at[i].part.axis & 1) mask |= UINT64_C(1) << i;
+  for (int d = 0; d < to->rank; d++) {
+    uint64_t had = split_mask(&x, &from->dim[d].split) & mask, wanted = split_mask(&x, &to->dim[d].split) & mask;
+    if (mask_count(&x, had) > MAX_WALK / mask_count(&x, wanted)) return 0;
+  }
   for (unsigned end = 0; end < 1u << m->naxes; end++) {
     int64_t rank = 0, want = 1, held = 1;
-    if (end & near) continue;
-    for (int a = 0; a < m->naxes; a++) rank = rank * m->axis[a].size + (end >> a & 1 ? m->axis[a].size - 1 : 0);
+    bool other = true;
+    for (int a = 0; a < m->naxes; a++) {
+      bool last = end >> a & 1;
+      rank = rank * m->axis[a].size + (last ? m->axis[a].size - 1 : 0);
+      other &= !last || (m->axis[a].size > 1 && !(near >> a & 1));
+    }
+    if (!other) continue;
     for (int d = 0; d < to->rank && want > 0; d++) {
       int64_t w, h;
       dim_together(&x, &from->dim[d].split, &to->dim[d].split, to->dim[d].size, rank, mask, &w, &h);

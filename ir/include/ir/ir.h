@@ -132,7 +132,8 @@ int64_t move_elements(const Mesh *m, const Type *from, const Type *to, int64_t r
    may be more. */
 int64_t move_most(const Mesh *m, const Type *from, const Type *to);
 /* What ranks that differ only in the axes `near` (bits) lack together, no element counted twice: that much comes to them over
-   other axes, whatever the way. Of a group that lacks much; it may be less than the most, and is 0 where windows overlap. */
+   other axes, whatever the way. Of a group that lacks much; it may be less than the most, and is 0 where windows overlap and
+   where groups are large. */
 int64_t move_lacking(const Mesh *m, const Type *from, const Type *to, unsigned near);
 bool type_inside(const Mesh *m, const Type *inner, const Type *outer); /* on every rank */
 /* From how many other chunks of a dim split as `from` a rank lacks something, at most. */
