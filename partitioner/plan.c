@@ -80,31 +80,31 @@ static void find_links(Search *s) {
   }
 }
 
-/* Between complete layouts: an exchange is what any change is; what else it may be costs the same, or nothing where nothing
-   moves. */
-static Step *one_step(const Search *s, int from, int to) {
-  Step *known = plan_step(s->planner, from, to);
-  if (known->priced) return known;
+/* An exchange is what any change of a complete layout is; what else it may be costs the same, or nothing where nothing moves. */
+static Step one_step(const Search *s, OpKind kind, int from, int to) {
+  bool remember = kind == OP_EXCHANGE && !s->uniform; /* without detours few are asked for twice */
+  Step *known = remember ? plan_step(s->planner, from, to) : NULL;
+  if (known && known->priced) return *known;
   const Type *a = plan_layout_type(s->planner, from), *b = plan_layout_type(s->planner, to);
-  known->kind = OP_EXCHANGE;
-  known->price = price_step(s->mesh, s->cluster, OP_EXCHANGE, a, b);
-  known->priced = true;
-  if (known->price.bytes > 0) return known;
-  known->kind = plan_kind(s->mesh, a, b);
-  known->price = price_step(s->mesh, s->cluster, known->kind, a, b);
-  return known;
+  Step step = {true, price_step(s->mesh, s->cluster, kind, a, b), kind, -1};
+  if (kind == OP_EXCHANGE && step.price.bytes == 0) {
+    step.kind = plan_kind(s->mesh, a, b);
+    step.price = price_step(s->mesh, s->cluster, step.kind, a, b);
+  }
+  if (known) *known = step;
+  return step;
 }
 
 /* From a complete layout: what ranks that are near each other lack together comes over the other axes, to each its share. */
 static double least_seconds(const Search *s, int layout) {
-  Step *known = one_step(s, layout, s->end);
+  double size = (double)dtype_size(s->to->dtype), direct = one_step(s, OP_EXCHANGE, layout, s->end).price.bytes;
   const Type *from = plan_layout_type(s->planner, layout);
-  double size = (double)dtype_size(from->dtype);
+  Step *known = plan_step(s->planner, layout, s->end);
   if (known->least >= 0) return known->least;
   known->least = 0;
   for (int i = 0; i < s->nlinks; i++) {
     const Links *l = &s->link[i];
-    double bytes = l->near ? (double)move_lacking(s->mesh, from, s->to, l->near) * size : known->price.bytes;
+    double bytes = l->near ? (double)move_lacking(s->mesh, from, s->to, l->near) * size : direct;
     double seconds = bytes > 0 ? l->latency + bytes / l->ranks / l->bandwidth : 0;
     known->least = seconds > known->least ? seconds : known->least;
   }
@@ -129,7 +129,7 @@ static bool hopeless(const Search *s, int layout, Price price) {
       if (s->cluster->bandwidth[a] > fastest) fastest = s->cluster->bandwidth[a];
     double bytes = move_bound(s->mesh, here, s->to);
     price = price_add(price, (Price){bytes / fastest, bytes, 1});
-  } else {
+  } else if (!s->uniform) {
     price.seconds += least_seconds(s, layout);
   }
   return price_compare(price, best) > 0;
@@ -154,12 +154,11 @@ static void reach(Search *s, int from, OpKind kind, const Type *to) {
   if (!final && type_capacity(to) > s->largest) return;
   int layout = final ? s->end : plan_layout(s->planner, to), at = find_node(s, layout);
   if (at < s->node.n && price_compare(f->price, s->node.at[at].price) > 0) return;
-  const Step *known = kind == OP_EXCHANGE ? one_step(s, f->layout, layout) : NULL;
-  if (known) kind = known->kind;
-  Price price = price_add(f->price, known ? known->price : price_step(s->mesh, s->cluster, kind, f->type, to));
+  Step step = one_step(s, kind, f->layout, layout);
+  Price price = price_add(f->price, step.price);
   if (at < s->node.n && price_compare(price, s->node.at[at].price) > 0) return;
   if (!final && hopeless(s, layout, price)) return;
-  if (kind == OP_EXCHANGE) kind = plan_kind(s->mesh, f->type, to);
+  kind = step.kind == OP_EXCHANGE ? plan_kind(s->mesh, f->type, to) : step.kind;
   int odd = f->odd + (kind == OP_EXCHANGE);
   if (at < s->node.n ? !better(price, odd, s->node.at[at].price, s->node.at[at].odd) : at == MAX_NODES) return;
   if (kind == OP_REDUCE_SCATTER && !type_inside(s->mesh, to, f->type)) return;
