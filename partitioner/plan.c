@@ -9,7 +9,8 @@
    over dims: reduce_scatter) or narrows dims (slice: free). Whatever is complete goes straight to the target; where the
    axes have different links, detours are tried as well: gathers of the minor parts first, parts in another order or on
    another dim. No layout in between is larger on a device than source and target (or the memory limit), unless there is no
-   other way. A way of one step that meets the least that any can receive is taken without a search. */
+   other way. A way of one step that meets the least that any can receive, or the least time that any can take, is taken
+   without a search. */
 #include "part.h"
 
 enum { MAX_NODES = 3000, MAX_DETOURS = 300, MAX_SUMS = 3 };
