@@ -38,10 +38,10 @@ ScalarFn *domain_fn(DomainKind k, DType of, ExprOp op); /* `of`: the operands' d
 ScalarFn *domain_exceeds(DomainKind k, DType of);       /* 1 if a is above b in the order of max, argmax and topk */
 ScalarFn *domain_reduce(DomainKind k, DType of, Reduce r);
 Num domain_identity(DomainKind k, DType of, Reduce r);
-typedef struct {
+typedef struct { /* numbers, one every so many */
   const Num *at;
   int64_t step;
-} Strip;                                                                            /* numbers, one every so many */
+} Strip;
 Num domain_add_products(Domain *d, DType of, Num sum, int64_t n, Strip a, Strip b); /* sum + a[0] * b[0] + ... */
 Num domain_real(Domain *d, double v);                                               /* a real literal or setting */
 Num domain_literal(Domain *d, const Expr *lit);

@@ -42,7 +42,21 @@ static bool ranges_next(Ranges *r) {
   return true;
 }
 
-static int64_t ranges_common(const Ranges *r) { return max_i64(0, min_i64(r->h, r->hi) - max_i64(r->l, r->lo)); }
+static int64_t common(int64_t lo, int64_t hi, int64_t l, int64_t h) { return max_i64(0, min_i64(h, hi) - max_i64(l, lo)); }
+
+static int64_t ranges_common(const Ranges *r) { return common(r->lo, r->hi, r->l, r->h); }
+
+/* How much of [lo, hi) is dealt out to the ranks that differ from `rank` in atoms of `mask`, together. */
+static int64_t dealt_to_all(const Atoms *x, const Dealt *d, uint64_t mask, int64_t rank, int64_t lo, int64_t hi) {
+  int64_t l, h, sum = 0;
+  Walk w;
+  walk_start(&w, x, mask, rank);
+  do {
+    dealt_range(d, w.rank, &l, &h);
+    sum += common(lo, hi, l, h);
+  } while (walk_next(&w));
+  return sum;
+}
 
 /* How many major atoms two splits have in common, and their atoms; false where they have none to compare. */
 static bool common_prefix(const Atoms *x, const Split *a, const Split *b, int *na, int *nb, int *same, int *aa, int *bb) {
@@ -195,7 +209,7 @@ static void look_up(const Ready *r, int64_t rank, int64_t *want, int64_t *held) 
     int64_t lo, hi, l, h;
     dealt_range(&r->had[i], rank, &lo, &hi);
     dealt_range(&r->wanted[i], rank, &l, &h);
-    *want *= h - l, *held *= max_i64(0, min_i64(h, hi) - max_i64(l, lo));
+    *want *= h - l, *held *= common(lo, hi, l, h);
   }
 }
 
@@ -227,19 +241,14 @@ int64_t move_most(const Mesh *m, const Type *from, const Type *to) {
 static void dim_together(const Atoms *x, const Split *from, const Split *to, int64_t n, int64_t rank, uint64_t near,
                          int64_t *want, int64_t *held) {
   Dealt had = dealt_out(x->mesh, from, n), wanted = dealt_out(x->mesh, to, n);
-  int64_t lo, hi, l, h;
-  Walk q, p;
+  int64_t l, h;
+  Walk w;
   *want = *held = 0;
-  walk_start(&q, x, split_mask(x, to) & near, rank);
+  walk_start(&w, x, split_mask(x, to) & near, rank);
   do {
-    dealt_range(&wanted, q.rank, &l, &h);
-    *want += h - l;
-    walk_start(&p, x, split_mask(x, from) & near, rank);
-    do {
-      dealt_range(&had, p.rank, &lo, &hi);
-      *held += max_i64(0, min_i64(h, hi) - max_i64(l, lo));
-    } while (walk_next(&p));
-  } while (walk_next(&q));
+    dealt_range(&wanted, w.rank, &l, &h);
+    *want += h - l, *held += dealt_to_all(x, &had, split_mask(x, from) & near, rank, l, h);
+  } while (walk_next(&w));
 }
 
 /* Chunks are disjoint and every atom splits one dim at most, so what a group wants and holds are products over dims. Looked
@@ -343,18 +352,13 @@ static bool dim_covered(const Atoms *x, const Split *from, const Split *to, int6
   uint64_t all = split_mask(x, from), by = all & over;
   if (by == all || (plain_even(from, n) && plain_even(to, n))) return true;
   if (mask_count(x, all | split_mask(x, to)) * mask_count(x, by) > MAX_WALK) return false;
-  Walk r, q;
+  Walk r;
   Dealt has = dealt_out(x->mesh, from, n), wants = dealt_out(x->mesh, to, n);
   walk_start(&r, x, all | split_mask(x, to), 0);
   do {
-    int64_t lo, hi, l, h, found = 0;
+    int64_t l, h;
     dealt_range(&wants, r.rank, &l, &h);
-    walk_start(&q, x, by, r.rank);
-    do {
-      dealt_range(&has, q.rank, &lo, &hi);
-      found += max_i64(0, min_i64(h, hi) - max_i64(l, lo));
-    } while (walk_next(&q));
-    if (found < h - l) return false;
+    if (dealt_to_all(x, &has, by, r.rank, l, h) < h - l) return false;
   } while (walk_next(&r));
   return true;
 }
@@ -466,15 +470,9 @@ static Sides sides_of(const Atoms *x, const Type *from, const Type *to) {
 static double wanted_of(const Atoms *x, const Sides *s, int64_t rank, uint64_t free) {
   double all = 1;
   for (int d = 0; d < s->rank && all > 0; d++) {
-    int64_t lo, hi, l, h, sum = 0;
-    Walk w;
+    int64_t lo, hi;
     dealt_range(&s->dim[d].had, rank, &lo, &hi);
-    walk_start(&w, x, s->dim[d].to & free, rank);
-    do {
-      dealt_range(&s->dim[d].wanted, w.rank, &l, &h);
-      sum += max_i64(0, min_i64(h, hi) - max_i64(l, lo));
-    } while (walk_next(&w));
-    all *= (double)sum;
+    all *= (double)dealt_to_all(x, &s->dim[d].wanted, s->dim[d].to & free, rank, lo, hi);
   }
   return all;
 }

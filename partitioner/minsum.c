@@ -160,14 +160,7 @@ typedef struct {
   double *row, *out;
 } Table;
 
-/* Is variable u one of f's? */
-static bool has_var(const Factor *f, int u) {
-  for (int i = 0; i < f->n; i++)
-    if (f->var[i] == u) return true;
-  return false;
-}
-
-/* f with its variable u innermost. */
+/* f with variable u, if it is one of its own, innermost. */
 static Factor innermost(const Round *r, const Factor *f, int u) {
   Factor out = {0};
   int64_t outer, inner, size = r->size[u];
@@ -204,8 +197,7 @@ static void place_cursors(Table *t, const Round *r, int v) {
   Cursor *c = NEW_ARRAY(r->arena, Cursor, nf + 1);
   t->c = NEW_ARRAY(r->arena, Cursor, nf + 1);
   for (int i = 0; i < nf; i++) {
-    Factor f = r->factor.at[r->kept[v].at[i]];
-    if (has_var(&f, last)) f = innermost(r, &f, last);
+    Factor f = innermost(r, &r->factor.at[r->kept[v].at[i]], last);
     c[i] = cursor(r, &f, v, t, &known[i]);
   }
   for (int i = 0; i <= t->n; i++) {

@@ -40,6 +40,7 @@ typedef struct {
   bool uniform;
   int nlinks;
   Links link[MAX_AXES];
+  double fastest;  /* bandwidth */
   int64_t largest; /* elements of a device that a layout in between may have */
   int target;      /* the node that is the target, or -1 */
   Arena *arena;
@@ -78,6 +79,7 @@ static void find_links(Search *s) {
         l.latency = c->latency[b];
     }
     s->link[s->nlinks++] = l;
+    if (!l.near) s->fastest = l.bandwidth;
   }
 }
 
@@ -98,10 +100,10 @@ static Step one_step(const Search *s, OpKind kind, int from, int to) {
 
 /* From a complete layout: what ranks that are near each other lack together comes over the other axes, to each its share. */
 static double least_seconds(const Search *s, int layout) {
-  double size = (double)dtype_size(s->to->dtype), direct = one_step(s, OP_EXCHANGE, layout, s->end).price.bytes;
-  const Type *from = plan_layout_type(s->planner, layout);
   Step *known = plan_step(s->planner, layout, s->end);
   if (known->least >= 0) return known->least;
+  double size = (double)dtype_size(s->to->dtype), direct = one_step(s, OP_EXCHANGE, layout, s->end).price.bytes;
+  const Type *from = plan_layout_type(s->planner, layout);
   known->least = 0;
   for (int i = 0; i < s->nlinks; i++) {
     const Links *l = &s->link[i];
@@ -125,11 +127,8 @@ static bool hopeless(const Search *s, int layout, Price price) {
   const Type *here = plan_layout_type(s->planner, layout);
   Price best = s->node.at[s->target].price;
   if (here->pending.n > s->to->pending.n) {
-    double fastest = 0;
-    for (int a = 0; a < s->mesh->naxes; a++)
-      if (s->cluster->bandwidth[a] > fastest) fastest = s->cluster->bandwidth[a];
     double bytes = move_bound(s->mesh, here, s->to);
-    price = price_add(price, (Price){bytes / fastest, bytes, 1});
+    price = price_add(price, (Price){bytes / s->fastest, bytes, 1});
   } else if (!s->uniform) {
     price.seconds += least_seconds(s, layout);
   }

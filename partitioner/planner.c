@@ -139,6 +139,7 @@ Step *plan_step(Planner *p, int from, int to) {
   if (m) return &m->step;
   m = NEW(arena, StepMemo);
   m->pair = pair;
+  m->step.least = -1;
   HASH_ADD(hh, p->steps, pair, sizeof m->pair, m);
   return &m->step;
 }
