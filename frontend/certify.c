@@ -55,10 +55,12 @@ static bool plan_again(Certify *c, int64_t ranks) {
   return run_passes(c, c->plan, "propagate", "localize");
 }
 
-static double points(const Certify *c) { return ir_points(c->source, false, 0) + ir_points(c->plan, true, 0); }
+static double points_with(const Certify *c, double ready) {
+  return ir_points(c->source, false, ready) + ir_points(c->plan, true, ready);
+}
 
-/* Making an op ready on a rank takes as long as 64 points of it. */
-static double cost(const Certify *c) { return ir_points(c->source, false, 64) + ir_points(c->plan, true, 64); }
+static double points(const Certify *c) { return points_with(c, 0); }
+static double cost(const Certify *c) { return points_with(c, 64); } /* an op is made ready on a rank in the time of 64 points */
 
 /* Source and plan made smaller together, both lawful; false if the plan does not bear it. */
 static bool shrink_both(Certify *c, int64_t ranks, int64_t least) {

@@ -349,9 +349,8 @@ static bool direct(const Search *s, Price *price) {
   *price = (Price){0};
   if (sharding_equal(s->from, s->to)) return true;
   if (s->from->pending.n == s->to->pending.n) {
-    bool stays = move_most(s->mesh, s->from, s->to) == 0;
-    *price = price_step(s->mesh, s->cluster, stays ? OP_SLICE : OP_EXCHANGE, s->from, s->to);
-    return s->uniform || stays || price->seconds <= least_seconds(s, s->start) * (1 + 1e-9);
+    *price = one_step(s, OP_EXCHANGE, s->start, s->end).price;
+    return s->uniform || price->steps == 0 || price->seconds <= least_seconds(s, s->start) * (1 + 1e-9);
   }
   if (!s->uniform) return false;
   if (dealt_out(s)) {
