@@ -17,9 +17,9 @@
 typedef struct {
   Loop rows, features, keys, dots, keys_features, keys_dots;
   int64_t nfeatures, nkeys, ndots;
-  Num *score, *weight, *slope, *dot; /* per key */
-  Num *v, *a, *da, *dv;              /* per feature; v per key, too */
-  Num *k, *q, *dq, *dk;              /* per contracted point; k per key, too */
+  Num *score, *weight, *dot; /* per key */
+  Num *v, *a, *da, *dv;      /* per feature; v per key, too */
+  Num *k, *q, *dq, *dk;      /* per contracted point; k per key, too */
   DType d;
   ScalarFn *add, *sub, *mul, *div, *max;
 } Attention;
@@ -46,8 +46,8 @@ static Attention attention_of(Point *p) {
   a.keys_features = a.keys;
   for (int i = 0; i < a.features.n; i++) a.keys_features.index[a.keys_features.n++] = a.features.index[i];
   a.nfeatures = loop_points(p, &a.features), a.nkeys = loop_points(p, &a.keys), a.ndots = loop_points(p, &a.dots);
-  Num *rest = eval_scratch(p->run, 4 * a.nkeys + (a.nkeys + 3) * (a.nfeatures + a.ndots));
-  a.score = part(&rest, a.nkeys), a.weight = part(&rest, a.nkeys), a.slope = part(&rest, a.nkeys), a.dot = part(&rest, a.nkeys);
+  Num *rest = eval_scratch(p->run, 3 * a.nkeys + (a.nkeys + 3) * (a.nfeatures + a.ndots));
+  a.score = part(&rest, a.nkeys), a.weight = part(&rest, a.nkeys), a.dot = part(&rest, a.nkeys);
   a.v = part(&rest, a.nkeys * a.nfeatures), a.k = part(&rest, a.nkeys * a.ndots);
   a.a = part(&rest, a.nfeatures), a.da = part(&rest, a.nfeatures), a.dv = part(&rest, a.nfeatures);
   a.q = part(&rest, a.ndots), a.dq = part(&rest, a.ndots), a.dk = part(&rest, a.ndots);
@@ -217,9 +217,8 @@ static void add_all(Point *p, int read, const Loop *l, const Num *v) {
   read_add(p, p->plan->operand[read]->read->gradient, l, v);
 }
 
-/* Of the key where p stands, the u-th: its part of v's and k's gradients and of those of what the score reads. Returns ds times
-   the score's derivative by dot. */
-static Num attend_key_back(Point *p, Attention *a, int64_t u, Num lse, Num mean) {
+/* Of the key where p stands, the u-th: its part of q's, k's and v's gradients and of those of what the score reads. */
+static void attend_key_back(Point *p, Attention *a, int64_t u, Num lse, Num mean) {
   Walk w = {p, a, zero(p, a->d)};
   Num weight = domain_exp_difference(p->d, a->score[u], lse);
   Num slope = a->sub(p->d, products(p, a, a->nfeatures, a->da, a->v + u * a->nfeatures, 1), mean);
@@ -227,9 +226,11 @@ static Num attend_key_back(Point *p, Attention *a, int64_t u, Num lse, Num mean)
   add_all(p, READ_V, &a->features, a->dv);
   p->dot = a->dot[u];
   walk(&w, p->plan->body, a->mul(p->d, weight, slope));
-  for (int64_t c = 0; c < a->ndots; c++) a->dk[c] = a->mul(p->d, w.dot_slope, a->q[c]);
+  for (int64_t c = 0; c < a->ndots; c++) {
+    a->dq[c] = a->add(p->d, a->dq[c], a->mul(p->d, w.dot_slope, a->k[u * a->ndots + c]));
+    a->dk[c] = a->mul(p->d, w.dot_slope, a->q[c]);
+  }
   add_all(p, READ_K, &a->dots, a->dk);
-  return w.dot_slope;
 }
 
 static void attend_row_back(Point *p, Attention *a) {
@@ -240,9 +241,9 @@ static void attend_row_back(Point *p, Attention *a) {
   operands(p, READ_V, &a->keys_features, a->nkeys * a->nfeatures, a->v);
   Num mean = products(p, a, a->nfeatures, a->da, a->a, 1);
   int64_t u = 0;
+  for (int64_t c = 0; c < a->ndots; c++) a->dq[c] = nothing;
   for (bool go = loop_first(p, &a->keys); go; go = loop_next(p, &a->keys), u++)
-    a->slope[u] = domain_equal(p->d->kind, a->d, a->score[u], none) ? nothing : attend_key_back(p, a, u, lse, mean);
-  for (int64_t c = 0; c < a->ndots; c++) a->dq[c] = products(p, a, a->nkeys, a->slope, a->k + c, a->ndots);
+    if (!domain_equal(p->d->kind, a->d, a->score[u], none)) attend_key_back(p, a, u, lse, mean); /* a masked k may be NaN */
   add_all(p, READ_Q, &a->dots, a->dq);
 }
 
